@@ -1,0 +1,368 @@
+//! What the worker tells the session.
+
+use crate::codec::{Malformed, Reader, Writer};
+use crate::probe::Finding;
+
+/// The step at which something could not be done. Decides which error the session raises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Step {
+    /// The message could not be read.
+    Message = 1,
+    /// A process could not be made.
+    Fork = 2,
+    /// A descriptor could not be moved into place, or the others could not be closed.
+    Descriptors = 3,
+    /// No session of its own (`setsid`).
+    Session = 4,
+    /// Signal mask or dispositions.
+    Signals = 5,
+    /// A resource limit.
+    Limits = 6,
+    /// The working directory could not be entered.
+    WorkingDirectory = 7,
+    /// The program could not be executed.
+    Exec = 8,
+    /// `no_new_privs`.
+    NoNewPrivs = 9,
+    /// A Landlock layer could not be entered.
+    Landlock = 10,
+    /// Capabilities could not be dropped.
+    Capabilities = 11,
+    /// The seccomp filter could not be installed.
+    Seccomp = 12,
+    /// The process that should have done it ended first.
+    Launcher = 13,
+    /// The epoch named does not exist, or takes no more commands.
+    Epoch = 14,
+}
+
+impl Step {
+    const ALL: [Self; 14] = [
+        Self::Message,
+        Self::Fork,
+        Self::Descriptors,
+        Self::Session,
+        Self::Signals,
+        Self::Limits,
+        Self::WorkingDirectory,
+        Self::Exec,
+        Self::NoNewPrivs,
+        Self::Landlock,
+        Self::Capabilities,
+        Self::Seccomp,
+        Self::Launcher,
+        Self::Epoch,
+    ];
+
+    /// The step with this number.
+    ///
+    /// # Errors
+    /// [`Malformed`] when there is none.
+    pub fn from_number(number: u8) -> Result<Self, Malformed> {
+        Self::ALL.into_iter().find(|step| *step as u8 == number).ok_or(Malformed("step"))
+    }
+}
+
+/// A live process of the session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Process id as the host sees it.
+    pub pid: u32,
+    /// Start time in clock ticks since boot (`/proc/PID/stat`, field 22); with the pid it names a process.
+    pub start_time: u64,
+    /// State letter of `/proc/PID/stat`.
+    pub state: u8,
+    /// The command it belongs to; `0` when that is not known.
+    pub command: u64,
+    /// Name of the program as the kernel keeps it (`comm`, at most 15 bytes).
+    pub name: Vec<u8>,
+}
+
+/// How a process ended while the session closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum HowEnded {
+    /// It was gone when the worker came to it.
+    Itself = 1,
+    /// The worker killed it, and saw it gone.
+    Killed = 2,
+    /// It could not be confirmed: still there at the deadline.
+    NotConfirmed = 3,
+}
+
+/// A process that was alive when the session began to close.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// The process, as last seen.
+    pub process: Process,
+    /// What became of it.
+    pub how: HowEnded,
+}
+
+/// An event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Answers `Open`.
+    Ready {
+        /// [`VERSION`](crate::VERSION) of the worker.
+        version: u32,
+        /// Process id of the worker.
+        worker_pid: u32,
+    },
+    /// `Open` failed; the worker ends.
+    OpenFailed {
+        /// Where.
+        step: Step,
+        /// Error number, or `0`.
+        errno: i32,
+    },
+    /// Answers `Grant`: the launcher is confined, and this is what it found when it tried.
+    Granted {
+        /// The epoch.
+        epoch: u32,
+        /// Outcome of each probe.
+        findings: Vec<Finding>,
+    },
+    /// `Grant` failed; earlier epochs are as they were.
+    GrantFailed {
+        /// The epoch.
+        epoch: u32,
+        /// Where.
+        step: Step,
+        /// Error number, or `0`.
+        errno: i32,
+    },
+    /// The program of a command is running.
+    Started {
+        /// The command.
+        command: u64,
+        /// Its process id, as the host sees it.
+        pid: u32,
+        /// Start time in clock ticks since boot.
+        start_time: u64,
+    },
+    /// A command did not start; nothing ran.
+    NotStarted {
+        /// The command.
+        command: u64,
+        /// Where.
+        step: Step,
+        /// Error number, or `0`.
+        errno: i32,
+    },
+    /// The process that was started has ended.
+    Exited {
+        /// The command.
+        command: u64,
+        /// Wait status (`waitpid(2)`); `None` when it was lost with the command's reaper.
+        status: Option<i32>,
+        /// Nothing of its tree is left: no `Settled` follows.
+        settled: bool,
+    },
+    /// The whole tree of a command has ended.
+    Settled {
+        /// The command.
+        command: u64,
+        /// Processes that ended after the one that was started.
+        descendants: u32,
+    },
+    /// The reaper of a command was killed: its tree is watched by the worker from here on, together
+    /// with every other tree that was lost.
+    SupervisionLost {
+        /// The command.
+        command: u64,
+    },
+    /// A launcher was killed by a command and replaced.
+    LauncherReplaced {
+        /// The epoch; `0` for the session's own, after which older commands and newer ones can no
+        /// longer signal each other.
+        epoch: u32,
+    },
+    /// Answers `Signal`.
+    Signalled {
+        /// Number of the request.
+        request: u64,
+        /// Processes that were signalled.
+        delivered: u32,
+        /// Error number of the last failure, or `0`.
+        errno: i32,
+    },
+    /// Answers `List`.
+    Processes {
+        /// Number of the request.
+        request: u64,
+        /// The processes.
+        processes: Vec<Process>,
+    },
+    /// Answers `Close` when nothing is left; the worker ends after it.
+    Closed {
+        /// What was alive when closing began.
+        ended: Vec<Ended>,
+    },
+    /// Answers `Close` at its deadline; the worker stays and `Close` may be asked again.
+    CloseIncomplete {
+        /// What was alive when closing began.
+        ended: Vec<Ended>,
+    },
+}
+
+fn write_process(writer: &mut Writer, process: &Process) {
+    writer
+        .u32(process.pid)
+        .u64(process.start_time)
+        .u8(process.state)
+        .u64(process.command)
+        .bytes(&process.name);
+}
+
+fn read_process(reader: &mut Reader<'_>) -> Result<Process, Malformed> {
+    Ok(Process {
+        pid: reader.u32("pid")?,
+        start_time: reader.u64("start_time")?,
+        state: reader.u8("state")?,
+        command: reader.u64("command")?,
+        name: reader.bytes("name")?.to_vec(),
+    })
+}
+
+fn write_ended(writer: &mut Writer, ended: &[Ended]) {
+    writer.list(ended, |w, item| {
+        write_process(w, &item.process);
+        w.u8(item.how as u8);
+    });
+}
+
+fn read_ended(reader: &mut Reader<'_>) -> Result<Vec<Ended>, Malformed> {
+    reader.list("ended", |r| {
+        let process = read_process(r)?;
+        let how = match r.u8("how")? {
+            1 => HowEnded::Itself,
+            2 => HowEnded::Killed,
+            3 => HowEnded::NotConfirmed,
+            _ => return Err(Malformed("how")),
+        };
+        Ok(Ended { process, how })
+    })
+}
+
+impl Event {
+    /// The bytes of the event.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w;
+        match self {
+            Self::Ready { version, worker_pid } => {
+                w = Writer::new(101);
+                w.u32(*version).u32(*worker_pid);
+            }
+            Self::OpenFailed { step, errno } => {
+                w = Writer::new(102);
+                w.u8(*step as u8).i32(*errno);
+            }
+            Self::Granted { epoch, findings } => {
+                w = Writer::new(103);
+                w.u32(*epoch);
+                w.list(findings, |w, finding| finding.write(w));
+            }
+            Self::GrantFailed { epoch, step, errno } => {
+                w = Writer::new(104);
+                w.u32(*epoch).u8(*step as u8).i32(*errno);
+            }
+            Self::Started { command, pid, start_time } => {
+                w = Writer::new(105);
+                w.u64(*command).u32(*pid).u64(*start_time);
+            }
+            Self::NotStarted { command, step, errno } => {
+                w = Writer::new(106);
+                w.u64(*command).u8(*step as u8).i32(*errno);
+            }
+            Self::Exited { command, status, settled } => {
+                w = Writer::new(107);
+                w.u64(*command).u8(status.is_some().into()).i32(status.unwrap_or(0)).u8((*settled).into());
+            }
+            Self::Settled { command, descendants } => {
+                w = Writer::new(108);
+                w.u64(*command).u32(*descendants);
+            }
+            Self::SupervisionLost { command } => {
+                w = Writer::new(109);
+                w.u64(*command);
+            }
+            Self::LauncherReplaced { epoch } => {
+                w = Writer::new(110);
+                w.u32(*epoch);
+            }
+            Self::Signalled { request, delivered, errno } => {
+                w = Writer::new(111);
+                w.u64(*request).u32(*delivered).i32(*errno);
+            }
+            Self::Processes { request, processes } => {
+                w = Writer::new(112);
+                w.u64(*request);
+                w.list(processes, write_process);
+            }
+            Self::Closed { ended } => {
+                w = Writer::new(113);
+                write_ended(&mut w, ended);
+            }
+            Self::CloseIncomplete { ended } => {
+                w = Writer::new(114);
+                write_ended(&mut w, ended);
+            }
+        }
+        w.finish()
+    }
+
+    /// Reads an event.
+    ///
+    /// # Errors
+    /// [`Malformed`] names the field.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut r = Reader::new(bytes);
+        let event = match r.u8("tag")? {
+            101 => Self::Ready { version: r.u32("version")?, worker_pid: r.u32("worker_pid")? },
+            102 => Self::OpenFailed { step: Step::from_number(r.u8("step")?)?, errno: r.i32("errno")? },
+            103 => {
+                Self::Granted { epoch: r.u32("epoch")?, findings: r.list("findings", Finding::read)? }
+            }
+            104 => Self::GrantFailed {
+                epoch: r.u32("epoch")?,
+                step: Step::from_number(r.u8("step")?)?,
+                errno: r.i32("errno")?,
+            },
+            105 => Self::Started {
+                command: r.u64("command")?,
+                pid: r.u32("pid")?,
+                start_time: r.u64("start_time")?,
+            },
+            106 => Self::NotStarted {
+                command: r.u64("command")?,
+                step: Step::from_number(r.u8("step")?)?,
+                errno: r.i32("errno")?,
+            },
+            107 => {
+                let command = r.u64("command")?;
+                let known = r.flag("status known")?;
+                let status = r.i32("status")?;
+                Self::Exited { command, status: known.then_some(status), settled: r.flag("settled")? }
+            }
+            108 => Self::Settled { command: r.u64("command")?, descendants: r.u32("descendants")? },
+            109 => Self::SupervisionLost { command: r.u64("command")? },
+            110 => Self::LauncherReplaced { epoch: r.u32("epoch")? },
+            111 => Self::Signalled {
+                request: r.u64("request")?,
+                delivered: r.u32("delivered")?,
+                errno: r.i32("errno")?,
+            },
+            112 => {
+                Self::Processes { request: r.u64("request")?, processes: r.list("processes", read_process)? }
+            }
+            113 => Self::Closed { ended: read_ended(&mut r)? },
+            114 => Self::CloseIncomplete { ended: read_ended(&mut r)? },
+            _ => return Err(Malformed("event tag")),
+        };
+        r.end()?;
+        Ok(event)
+    }
+}

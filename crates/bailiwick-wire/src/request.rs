@@ -1,0 +1,208 @@
+//! What the session asks of the worker.
+
+use crate::codec::{Malformed, Reader, Writer};
+
+/// A request. Descriptors are attached in the order given with each variant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Starts the session's own process. Descriptors: the Landlock ruleset that holds only scopes.
+    Open {
+        /// [`VERSION`](crate::VERSION) of the sender.
+        version: u32,
+    },
+    /// Makes a launcher for one epoch. Descriptors: the Landlock file-system ruleset, the directory of
+    /// the sentinel (outside every root), the temporary directory (inside the grant).
+    Grant(Grant),
+    /// Ends the launcher and the idle reapers of an epoch that takes no more commands.
+    Retire {
+        /// The epoch.
+        epoch: u32,
+    },
+    /// Starts a command. Descriptors: stdin, stdout, stderr, working directory.
+    Spawn(Spawn),
+    /// Signals a command.
+    Signal {
+        /// Number that the answer repeats.
+        request: u64,
+        /// The command.
+        command: u64,
+        /// Signal number.
+        signal: i32,
+        /// The whole tree of the command, not only the process that was started.
+        tree: bool,
+    },
+    /// Lists live processes.
+    List {
+        /// Number that the answer repeats.
+        request: u64,
+        /// Only the tree of this command; `0` lists the whole session.
+        command: u64,
+    },
+    /// Ends every process of the session, and the worker.
+    Close {
+        /// Milliseconds until processes that cannot be ended are reported instead.
+        deadline_ms: u64,
+    },
+}
+
+/// What a launcher is built from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// Number of the grant; never reused in a session.
+    pub epoch: u32,
+    /// Sockets of the internet families are permitted.
+    pub network: bool,
+    /// System V shared memory, semaphores and message queues are permitted.
+    pub sysv_ipc: bool,
+    /// The host process, which stands for "a process outside" in the probes.
+    pub host_pid: u32,
+    /// Name of the sentinel file in its directory.
+    pub sentinel: Vec<u8>,
+}
+
+/// One resource limit of a command (`setrlimit(2)`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// `RLIMIT_*` number.
+    pub resource: u32,
+    /// Soft limit.
+    pub soft: u64,
+    /// Hard limit.
+    pub hard: u64,
+}
+
+/// A command to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spawn {
+    /// Number of the command; never reused in a session, never `0`.
+    pub command: u64,
+    /// The grant under which it runs.
+    pub epoch: u32,
+    /// Program: a path, or a name that is looked up in the `PATH` of `env`.
+    pub program: Vec<u8>,
+    /// Arguments, the program's own name first.
+    pub args: Vec<Vec<u8>>,
+    /// The whole environment, `NAME=value`.
+    pub env: Vec<Vec<u8>>,
+    /// Limits set before the program starts.
+    pub limits: Vec<Limit>,
+}
+
+impl Spawn {
+    /// Tag of a spawn request, which the worker forwards unread.
+    pub const TAG: u8 = 4;
+    /// Bytes from the start of a spawn request that name command and epoch.
+    pub const HEAD: usize = 1 + 8 + 4;
+
+    /// Reads command and epoch off the head of an encoded spawn request.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is none.
+    pub fn head(bytes: &[u8]) -> Result<(u64, u32), Malformed> {
+        let mut reader = Reader::new(bytes);
+        if reader.u8("tag")? != Self::TAG {
+            return Err(Malformed("tag"));
+        }
+        Ok((reader.u64("command")?, reader.u32("epoch")?))
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let mut writer = Writer::new(Self::TAG);
+        writer.u64(self.command).u32(self.epoch).bytes(&self.program);
+        writer.list(&self.args, |w, arg| {
+            w.bytes(arg);
+        });
+        writer.list(&self.env, |w, entry| {
+            w.bytes(entry);
+        });
+        writer.list(&self.limits, |w, limit| {
+            w.u32(limit.resource).u64(limit.soft).u64(limit.hard);
+        });
+        writer.finish()
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            command: reader.u64("command")?,
+            epoch: reader.u32("epoch")?,
+            program: reader.bytes("program")?.to_vec(),
+            args: reader.list("args", |r| Ok(r.bytes("arg")?.to_vec()))?,
+            env: reader.list("env", |r| Ok(r.bytes("env entry")?.to_vec()))?,
+            limits: reader.list("limits", |r| {
+                Ok(Limit { resource: r.u32("resource")?, soft: r.u64("soft")?, hard: r.u64("hard")? })
+            })?,
+        })
+    }
+}
+
+impl Request {
+    /// The bytes of the request.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer;
+        match self {
+            Self::Open { version } => {
+                writer = Writer::new(1);
+                writer.u32(*version);
+            }
+            Self::Grant(grant) => {
+                writer = Writer::new(2);
+                writer
+                    .u32(grant.epoch)
+                    .u8(grant.network.into())
+                    .u8(grant.sysv_ipc.into())
+                    .u32(grant.host_pid)
+                    .bytes(&grant.sentinel);
+            }
+            Self::Retire { epoch } => {
+                writer = Writer::new(3);
+                writer.u32(*epoch);
+            }
+            Self::Spawn(spawn) => return spawn.write(),
+            Self::Signal { request, command, signal, tree } => {
+                writer = Writer::new(5);
+                writer.u64(*request).u64(*command).i32(*signal).u8((*tree).into());
+            }
+            Self::List { request, command } => {
+                writer = Writer::new(6);
+                writer.u64(*request).u64(*command);
+            }
+            Self::Close { deadline_ms } => {
+                writer = Writer::new(7);
+                writer.u64(*deadline_ms);
+            }
+        }
+        writer.finish()
+    }
+
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// [`Malformed`] names the field.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let request = match reader.u8("tag")? {
+            1 => Self::Open { version: reader.u32("version")? },
+            2 => Self::Grant(Grant {
+                epoch: reader.u32("epoch")?,
+                network: reader.flag("network")?,
+                sysv_ipc: reader.flag("sysv_ipc")?,
+                host_pid: reader.u32("host_pid")?,
+                sentinel: reader.bytes("sentinel")?.to_vec(),
+            }),
+            3 => Self::Retire { epoch: reader.u32("epoch")? },
+            Spawn::TAG => Self::Spawn(Spawn::read(&mut reader)?),
+            5 => Self::Signal {
+                request: reader.u64("request")?,
+                command: reader.u64("command")?,
+                signal: reader.i32("signal")?,
+                tree: reader.flag("tree")?,
+            },
+            6 => Self::List { request: reader.u64("request")?, command: reader.u64("command")? },
+            7 => Self::Close { deadline_ms: reader.u64("deadline_ms")? },
+            _ => return Err(Malformed("request tag")),
+        };
+        reader.end()?;
+        Ok(request)
+    }
+}
