@@ -1,0 +1,51 @@
+//! Acts on shared memory, on programs without a file, and on memory images.
+
+use std::io::Write as _;
+
+use rustix::fs::MemfdFlags;
+use rustix::process::{Resource, Rlimit};
+
+use crate::Act;
+use crate::answer::{Answer, Failed, Prepare as _, done};
+use crate::arguments::Arguments;
+use crate::sys;
+use crate::sys::processes::Ended;
+
+pub(crate) const ACTS: &[Act] = &[
+    ("shmget", "", |_| Ok(sys::memory::new_segment()?.into())),
+    ("shmat", "ID", |a| Ok(sys::memory::overwrite_segment(a.number()?)?).and_then(done)),
+    ("shmrm", "ID", |a| Ok(sys::memory::remove_segment(a.number()?)?).and_then(done)),
+    ("msgget", "", |_| Ok(sys::memory::new_queue_and_gone()?).and_then(done)),
+    ("memfd-exec", "", execute_memory),
+    ("core-dump", "DIRECTORY", dump_core),
+];
+
+/// Copies this program into memory and executes the copy.
+fn execute_memory(_: &mut Arguments) -> Answer {
+    let program = std::fs::read("/proc/self/exe").prepare("read this program")?;
+    let memory = rustix::fs::memfd_create("act", MemfdFlags::CLOEXEC)?;
+    std::fs::File::from(memory.try_clone().prepare("duplicate the memory file")?)
+        .write_all(&program)
+        .prepare("fill the memory file")?;
+    match sys::processes::execute_descriptor(&memory, &[c"act", c"do-nothing"])? {
+        Ended::Exited(0) => done(()),
+        Ended::Exited(status) => Err(Failed::Refused(status)),
+        Ended::Signalled { signal, .. } => Err(Failed::Killed(signal)),
+    }
+}
+
+/// Dies with a memory image asked for, in `DIRECTORY`; the kernel tells whether it wrote one.
+fn dump_core(arguments: &mut Arguments) -> Answer {
+    rustix::process::chdir(arguments.path()?).prepare("enter the directory")?;
+    let maximum = rustix::process::getrlimit(Resource::Core).maximum;
+    let limit = Rlimit { current: maximum, maximum };
+    rustix::process::setrlimit(Resource::Core, limit).prepare("raise the limit")?;
+    if maximum == Some(0) {
+        return crate::answer::cannot_try("the limit of memory images is 0 and cannot be raised");
+    }
+    match sys::processes::in_child(|| std::process::abort()).prepare("fork")? {
+        Ended::Signalled { dumped: true, .. } => done(()),
+        Ended::Signalled { dumped: false, .. } => Err(Failed::Nothing("NOCORE")),
+        Ended::Exited(status) => crate::answer::cannot_try(format!("the child exited with {status}")),
+    }
+}

@@ -1,0 +1,48 @@
+//! Test foundation of bailiwick. Not published; nothing that ships depends on it.
+//!
+//! - [`cases!`]: one body, two users. Every case runs as root and as a plain user, because the two see
+//!   different kernels: capabilities on one side, ownership checks on the other.
+//! - [`World`]: directories that a case may spoil, and [`Snapshot`] and [`Listing`], which prove that
+//!   something did not change. A denial is asserted on the world, never on a message.
+//! - [`requires!`]: a need that this machine lacks ends the test and leaves one line in the skip ledger.
+//!   `cargo xtask test` compares the ledger with `tests/skips.toml`, so that no skip is silent.
+//! - [`act`]: runs the program `act`, which tries one act and reports errno, bare (the positive control)
+//!   or under `naive`, a deliberately incomplete Landlock wrapper (the proof that a test catches a hole).
+//! - [`process`]: what `/proc` says about who is still alive. [`fixture`]: proofs that a fixture is what
+//!   its test takes it for.
+//!
+//! # Terminology
+//!
+//! - **twin**: a second run that differs in one fact and must have the opposite outcome.
+//! - **need**: something a test cannot do without and a machine may lack, such as Landlock ABI 6.
+//! - **plain user**: a uid without capabilities, [`case::PLAIN_UID`] where the run started as root.
+//!
+//! # Environment
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `BAILIWICK_TEST_LEDGER` | file that skips are appended to; default `test-ledger.jsonl` in the target directory |
+//! | `BAILIWICK_TEST_REQUIRE` | needs, separated by commas, whose absence is a failure; `all` names every need |
+//! | `BAILIWICK_TEST_ROLE`, `_PROOF`, `_TOOLS`, `_TOOLCHAIN` | set by a case for its re-run as a plain user, not by hand |
+
+#![forbid(unsafe_code)]
+
+pub mod act;
+pub mod case;
+pub mod fixture;
+pub mod ledger;
+mod listing;
+mod macros;
+mod need;
+pub mod process;
+mod remove;
+mod snapshot;
+pub mod tool;
+mod world;
+
+pub use listing::Listing;
+pub use need::{Need, Toolchain, node, python3};
+pub use process::wait_until;
+pub use snapshot::Snapshot;
+pub use tool::tool;
+pub use world::World;
