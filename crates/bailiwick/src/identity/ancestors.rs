@@ -1,0 +1,99 @@
+//! The chain of directories above an object, by descriptor.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::fault::Fault;
+use super::object::{Look, Node};
+use super::resolve::{Place, open_canonical, open_parent, place_of};
+use crate::error::SystemCall;
+
+/// Directories above an object at most. A path has at most 2048 parts (`PATH_MAX` / 2), so twice that is never
+/// reached by anything that a path names; it ends a walk up a tree that somebody grows while we climb.
+const DEPTH_LIMIT: usize = 4096;
+
+/// Climbs from objects to `/`, remembering what it has passed, so that a thousand siblings cost one climb.
+///
+/// # Security
+/// What it remembers is true for a moment only: make a new one for each check.
+#[derive(Debug, Default)]
+pub(crate) struct Walk {
+    /// The directory above each directory passed. Whatever is a key here has its whole chain here.
+    above: HashMap<Node, Node>,
+}
+
+impl Walk {
+    /// The chain of a directory: itself, the directory above it, and so on to the root of this process.
+    ///
+    /// Where two mounts stack, `..` goes on from the mount point, as it does for a command. `name` serves the
+    /// error only.
+    pub(crate) fn chain(&mut self, dir: impl AsFd, name: &Path) -> Result<Vec<Node>, Fault> {
+        let mut chain = vec![Look::at(&dir, name)?.id.node()];
+        let mut held: Option<OwnedFd> = None;
+        loop {
+            let node = chain[chain.len() - 1];
+            if self.above.contains_key(&node) {
+                self.complete(&mut chain);
+                break;
+            }
+            if chain.len() > DEPTH_LIMIT {
+                return Err(Fault::TooDeep);
+            }
+            let parent = match &held {
+                Some(fd) => parent_of(fd, name)?,
+                None => parent_of(&dir, name)?,
+            };
+            let above = Look::at(&parent, name)?.id.node();
+            if above == node {
+                break;
+            }
+            chain.push(above);
+            held = Some(parent);
+        }
+        for pair in chain.windows(2) {
+            self.above.insert(pair[0], pair[1]);
+        }
+        Ok(chain)
+    }
+
+    /// The chain of whatever holds an object now; empty when the name by which it was opened is gone.
+    pub(crate) fn chain_of_place(&mut self, object: impl AsFd) -> Result<Vec<Node>, Fault> {
+        match place_of(object)? {
+            Place::In { dir, dir_path } => self.chain(dir, &dir_path),
+            Place::Nameless => Ok(Vec::new()),
+        }
+    }
+
+    fn complete(&self, chain: &mut Vec<Node>) {
+        let mut node = chain[chain.len() - 1];
+        while let Some(above) = self.above.get(&node) {
+            chain.push(*above);
+            node = *above;
+        }
+    }
+}
+
+fn parent_of(dir: impl AsFd, name: &Path) -> Result<OwnedFd, Fault> {
+    match open_parent(dir.as_fd()) {
+        Ok(parent) => Ok(parent),
+        // `..` wants search permission on the directory itself, which a user may lack for one that is to be
+        // protected. Its name leads to the directory above all the same, and looking back proves it.
+        Err(Errno::ACCESS) => match place_of(&dir)? {
+            Place::In { dir, .. } => Ok(dir),
+            Place::Nameless => Err(Fault::Gone),
+        },
+        Err(errno) => Err(Fault::from_call(SystemCall::new("openat2", name.join(".."), errno))),
+    }
+}
+
+/// The object at `path`, if `path` is there and has no link in it.
+pub(crate) fn node_at(path: &Path) -> Result<Option<Node>, Fault> {
+    match open_canonical(path) {
+        Ok(fd) => Ok(Some(Look::at(&fd, path)?.id.node())),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(errno) => Err(Fault::from_call(SystemCall::new("openat2", path, errno))),
+    }
+}

@@ -1,0 +1,261 @@
+//! Why a path could not be pinned, and what that means for what the path was for.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::object::ObjectId;
+use crate::error::{Error, ErrorKind, Quoted, Ran, SystemCall};
+
+/// Why nothing is at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Some part of it does not exist.
+    Part,
+    /// Its last part is a symbolic link to nothing.
+    LinkTarget,
+    /// Some part before the last is no directory.
+    Parent,
+}
+
+/// Why a path could not be pinned.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    NotFound {
+        missing: Missing,
+        cause: SystemCall,
+    },
+    NotDirectory {
+        found: &'static str,
+    },
+    /// Permission, or anything else that the kernel answers for a path that may well exist.
+    Denied(SystemCall),
+    /// A link of `/proc` that jumps to an object rather than to a name.
+    MagicLink(SystemCall),
+    TooLong(SystemCall),
+    NoDescriptors(SystemCall),
+    /// What was found first and what the name led to a moment later, or to nothing that a path without links names.
+    Changed {
+        expected: ObjectId,
+        found: Option<ObjectId>,
+    },
+    /// Was there, and is no longer at its name.
+    Gone,
+    /// More directories above it than any path has.
+    TooDeep,
+    Unsupported {
+        what: &'static str,
+        since: &'static str,
+        cause: Option<SystemCall>,
+    },
+}
+
+impl Fault {
+    /// Sorts the answer of a call whose path has been resolved already, or needs no closer look.
+    pub(crate) fn from_call(cause: SystemCall) -> Self {
+        match cause.errno() {
+            Errno::NOENT => Self::NotFound { missing: Missing::Part, cause },
+            Errno::NOTDIR => Self::NotFound { missing: Missing::Parent, cause },
+            Errno::NAMETOOLONG => Self::TooLong(cause),
+            Errno::MFILE | Errno::NFILE => Self::NoDescriptors(cause),
+            Errno::NOSYS => {
+                Self::Unsupported { what: "openat2 and statx", since: "Linux 5.8", cause: Some(cause) }
+            }
+            _ => Self::Denied(cause),
+        }
+    }
+}
+
+/// Which kind of error each fault is.
+#[derive(Debug)]
+struct Kinds {
+    invalid: ErrorKind,
+    not_found: ErrorKind,
+    not_directory: ErrorKind,
+    not_accessible: ErrorKind,
+    magic_link: ErrorKind,
+    changed: ErrorKind,
+    missing: ErrorKind,
+    no_descriptors: ErrorKind,
+}
+
+/// What a path was for. Decides kind, words and field names of the error.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Role {
+    /// Write root with its index in the policy.
+    Root(usize),
+    /// Path to protect with its index in the policy.
+    Protected(usize),
+    /// The executable of the host process.
+    HostExecutable,
+    /// A runtime home outside of the store.
+    RuntimeHome,
+    /// The store, or something in it.
+    Store,
+    /// Working directory of a command.
+    WorkingDirectory,
+}
+
+impl Role {
+    fn kinds(self) -> &'static Kinds {
+        match self {
+            Self::Root(_) => &Kinds {
+                invalid: ErrorKind::RootInvalid,
+                not_found: ErrorKind::RootNotFound,
+                not_directory: ErrorKind::RootNotDirectory,
+                not_accessible: ErrorKind::RootNotAccessible,
+                magic_link: ErrorKind::RootThroughMagicLink,
+                changed: ErrorKind::RootIdentityChanged,
+                missing: ErrorKind::RootMissing,
+                no_descriptors: ErrorKind::TooManyRoots,
+            },
+            Self::Protected(_) | Self::HostExecutable | Self::RuntimeHome => &Kinds {
+                invalid: ErrorKind::ProtectedInvalid,
+                not_found: ErrorKind::ProtectedNotFound,
+                not_directory: ErrorKind::ProtectedInvalid,
+                not_accessible: ErrorKind::ProtectedNotAccessible,
+                magic_link: ErrorKind::ProtectedInvalid,
+                changed: ErrorKind::ProtectedNotAccessible,
+                missing: ErrorKind::ProtectedNotFound,
+                no_descriptors: ErrorKind::Io,
+            },
+            Self::Store => &Kinds {
+                invalid: ErrorKind::StoreInvalid,
+                not_found: ErrorKind::StoreNotAccessible,
+                not_directory: ErrorKind::StoreInvalid,
+                not_accessible: ErrorKind::StoreNotAccessible,
+                magic_link: ErrorKind::StoreInvalid,
+                changed: ErrorKind::StoreNotAccessible,
+                missing: ErrorKind::StoreNotAccessible,
+                no_descriptors: ErrorKind::Io,
+            },
+            Self::WorkingDirectory => &Kinds {
+                invalid: ErrorKind::CwdInvalid,
+                not_found: ErrorKind::CwdNotFound,
+                not_directory: ErrorKind::CwdNotDirectory,
+                not_accessible: ErrorKind::CwdNotAccessible,
+                magic_link: ErrorKind::CwdInvalid,
+                changed: ErrorKind::CwdNotAccessible,
+                missing: ErrorKind::CwdNotFound,
+                no_descriptors: ErrorKind::Io,
+            },
+        }
+    }
+
+    /// The path's purpose, to begin a sentence with.
+    pub(crate) fn subject(self) -> String {
+        match self {
+            Self::Root(index) => format!("write root {index}"),
+            Self::Protected(index) => format!("path {index} to protect"),
+            Self::HostExecutable => "the executable of this process".into(),
+            Self::RuntimeHome => "the runtime home".into(),
+            Self::Store => "the store".into(),
+            Self::WorkingDirectory => "the working directory".into(),
+        }
+    }
+
+    /// An error about this path: the path as the caller wrote it, and its index where it has one.
+    pub(crate) fn error(self, kind: ErrorKind, predicate: &str, given: &Path) -> Error {
+        let error = Error::new(kind, format!("{} {predicate}: {}", self.subject(), Quoted::new(given)))
+            .ran_is(Ran::Nothing);
+        match self {
+            Self::Root(index) => error.path("root", given).number("root_index", index),
+            Self::Protected(index) => error.path("protected", given).number("protected_index", index),
+            Self::HostExecutable | Self::RuntimeHome => error.path("protected", given),
+            Self::Store => error.path("store", given),
+            Self::WorkingDirectory => error.path("cwd", given),
+        }
+    }
+
+    /// Turns a fault into an error about this path.
+    pub(crate) fn fault(self, fault: Fault, given: &Path) -> Error {
+        let kinds = self.kinds();
+        match fault {
+            Fault::NotFound { missing, cause } => {
+                let (predicate, hint) = match missing {
+                    Missing::Part => (
+                        "does not exist",
+                        "make it first, or correct the path; nothing is made or granted in its place",
+                    ),
+                    Missing::LinkTarget => (
+                        "is a symbolic link to nothing",
+                        "make the target of the link, or name the target itself",
+                    ),
+                    Missing::Parent => (
+                        "does not exist, and one of the directories above it is no directory",
+                        "correct the path",
+                    ),
+                };
+                self.error(kinds.not_found, predicate, given).hint(hint).source(cause)
+            }
+            Fault::NotDirectory { found } => self
+                .error(kinds.not_directory, &format!("is {found}, not a directory"), given)
+                .text("found", found)
+                .hint("name the directory that holds it"),
+            Fault::Denied(cause) => {
+                let predicate = match cause.errno() {
+                    Errno::ACCESS | Errno::PERM => "cannot be reached by this user",
+                    Errno::LOOP => "leads round in a circle of symbolic links",
+                    _ => "cannot be reached",
+                };
+                self.error(kinds.not_accessible, predicate, given).source(cause)
+            }
+            Fault::MagicLink(cause) => self
+                .error(
+                    kinds.magic_link,
+                    "passes through a link of the kernel that means something else in every process",
+                    given,
+                )
+                .hint("name the directory by its own path, not through `/proc` or `/dev/fd`")
+                .source(cause),
+            Fault::TooLong(cause) => self
+                .error(
+                    kinds.invalid,
+                    "has a part, or is as a whole, longer than the file system takes",
+                    given,
+                )
+                .source(cause),
+            Fault::NoDescriptors(cause) => self
+                .error(
+                    kinds.no_descriptors,
+                    "cannot be held open: this process has no descriptors left",
+                    given,
+                )
+                .hint("raise the limit on open files (`RLIMIT_NOFILE`) of this process")
+                .source(cause),
+            Fault::Changed { expected, found } => {
+                let error = self
+                    .error(
+                        kinds.changed,
+                        "names another object than a moment ago, or one behind a symbolic link",
+                        given,
+                    )
+                    .text("expected", expected.to_string())
+                    .retry(true);
+                match found {
+                    Some(found) => error.text("found", found.to_string()),
+                    None => error.text("found", "nothing that a path without links names"),
+                }
+                .hint("another process is renaming there; try again once it has stopped")
+            }
+            Fault::Gone => self.error(kinds.missing, "is no longer there", given),
+            Fault::TooDeep => self.error(
+                kinds.not_accessible,
+                "lies more than 4096 directories deep, so what is above it cannot be compared",
+                given,
+            ),
+            Fault::Unsupported { what, since, cause } => {
+                let message =
+                    format!("cannot check {}: this host lacks {what} ({since})", Quoted::new(given));
+                let error = Error::new(ErrorKind::PlatformUnsupported, message)
+                    .text("needs", what)
+                    .text("since", since)
+                    .hint("run on that release or a newer one; in a container, let its filter of system calls permit the call");
+                match cause {
+                    Some(cause) => error.source(cause),
+                    None => error,
+                }
+            }
+        }
+    }
+}

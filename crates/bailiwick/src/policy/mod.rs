@@ -1,0 +1,66 @@
+//! What the caller asks for.
+//!
+//! This room is pure: it reads no file system, no clock and no environment. It can refuse a value for its
+//! shape ([`Policy::check_shape`]) and nothing else; what a path really is belongs to `identity`, and whether
+//! it may be granted to `guard`.
+
+mod environment;
+mod limit;
+mod protection;
+mod shape;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+pub use environment::Environment;
+pub use limit::{Limit, Resource};
+pub use protection::{Layer, Protection};
+
+pub(crate) use shape::{PathFault, path_fault, protected_invalid, root_invalid};
+
+/// Whether commands of a session may use the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// No socket but pairs and named sockets of the local machine.
+    #[default]
+    Deny,
+    /// The internet families too. What a command asks of a daemon that listens on the loopback interface is
+    /// then beyond every write boundary.
+    Allow,
+}
+
+/// What the caller asks for. Nothing in it has been checked.
+///
+/// Two policies are equal when the caller wrote the same thing, not when they grant the same: spellings count.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// Directories below which commands may write, as the caller wrote them, in the caller's order. An empty list
+    /// is a session that can only read.
+    pub write_roots: Vec<PathBuf>,
+    /// Directories and files that no write root may reach, beside what a session always protects.
+    pub protect: Vec<PathBuf>,
+    /// Whether commands may use the network.
+    pub network: Network,
+    /// The whole environment of a command. Nothing is inherited.
+    pub env: Environment,
+    /// Protections that the session may open without.
+    pub accept: BTreeSet<Protection>,
+    /// Resource limits of each command, in the caller's order.
+    pub limits: Vec<Limit>,
+}
+
+impl Policy {
+    /// Whether a session under this policy must refuse to open on a host that cannot keep `protection`.
+    ///
+    /// With [`Network::Allow`] the network is not something to keep.
+    #[must_use]
+    pub fn requires(&self, protection: Protection) -> bool {
+        if protection == Protection::Network && self.network == Network::Allow {
+            return false;
+        }
+        protection.required_by_default() && !self.accept.contains(&protection)
+    }
+}
