@@ -4,8 +4,8 @@ use crate::codec::{Malformed, Reader, Writer};
 
 macro_rules! probes {
     ($($(#[$doc:meta])+ $name:ident = $number:literal, $text:literal;)+) => {
-        /// One act that must fail inside the confinement, or, where its text says "works", one that
-        /// must succeed.
+        /// One act that must fail inside the confinement, or, where [`must_work`](Self::must_work) says so,
+        /// one that must succeed.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Probe {
@@ -37,7 +37,7 @@ probes! {
     /// Linking a file of the temporary directory to a name beside the sentinel.
     LinkOutside = 5, "link a file to a name outside the roots";
     /// Making, writing, renaming across directories and removing in the temporary directory.
-    WriteInside = 6, "making, renaming and removing files inside a root works";
+    WriteInside = 6, "make, rename and remove files inside a root";
     /// An ioctl on a device that was opened inside.
     DeviceIoctl = 7, "send an ioctl to a device";
     /// A device node in the temporary directory.
@@ -45,7 +45,7 @@ probes! {
     /// A signal to the host process.
     SignalOutside = 9, "signal a process outside the session";
     /// A signal to itself.
-    SignalInside = 10, "signalling a process of the session works";
+    SignalInside = 10, "signal a process of the session";
     /// An abstract socket of the worker.
     AbstractSocket = 11, "connect to an abstract socket outside the session";
     /// The memory of the host process.
@@ -57,7 +57,7 @@ probes! {
     /// A socket of each family that the policy leaves out.
     SocketFamilies = 15, "make a socket of a family that the policy leaves out";
     /// A pair of local sockets.
-    LocalSockets = 16, "making a pair of local sockets works";
+    LocalSockets = 16, "make a pair of local sockets";
     /// `io_uring_setup(2)`.
     IoUring = 17, "set up io_uring";
     /// A call with an x32 number.
@@ -75,7 +75,7 @@ probes! {
     /// Set-id bits on a file inside.
     SetIdModes = 24, "set a set-id bit";
     /// An ordinary mode on a file inside.
-    PlainModes = 25, "setting an ordinary mode works";
+    PlainModes = 25, "set an ordinary mode";
     /// System V shared memory.
     SysvIpc = 26, "reach System V shared memory, semaphores or message queues";
     /// All capability sets are empty, and exec cannot fill them.
@@ -91,6 +91,12 @@ probes! {
 }
 
 impl Probe {
+    /// Whether the act is one that must succeed; all others must fail.
+    #[must_use]
+    pub fn must_work(self) -> bool {
+        matches!(self, Self::WriteInside | Self::SignalInside | Self::LocalSockets | Self::PlainModes)
+    }
+
     /// The probe with this number.
     ///
     /// # Errors

@@ -31,7 +31,16 @@ pub mod error;
 pub mod guard;
 pub mod identity;
 pub mod policy;
+pub mod session;
 pub mod store;
+mod sys;
+mod worker;
 
 pub use error::{Error, ErrorKind, Field, Ran};
 pub use policy::{Environment, Layer, Limit, Network, Policy, Protection, Resource};
+pub use rustix::process::Signal;
+pub use session::{
+    Captured, Child, ChildStderr, ChildStdin, ChildStdout, CloseReport, ClosedProcess, Command, CommandId, Ending, Output,
+    Process, Replace, Session, SessionBuilder, Stdio, WhenBusy,
+};
+pub use worker::{Enforcement, Kept, Standing};

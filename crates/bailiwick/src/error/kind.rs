@@ -207,12 +207,9 @@ kinds! {
     TempDir "ERR_BAILIWICK_TEMP_DIR" retry(false) ran(Nothing)
         "The private temporary directory of the session could not be made or removed.",
         "See the path and the kernel's answer.";
-    OutputTooLarge "ERR_BAILIWICK_OUTPUT_TOO_LARGE" retry(false) ran(Something)
-        "A command wrote more output than the caller wanted to keep.",
-        "Read the output as a stream, or raise the bound.";
-    TimedOut "ERR_BAILIWICK_TIMED_OUT" retry(false) ran(Something)
-        "A command was ended because its time was up.",
-        "Allow more time, or find out what it waited for.";
+    OutcomeUnknown "ERR_BAILIWICK_OUTCOME_UNKNOWN" retry(false) ran(Unknown)
+        "A command has ended, but how was lost: a command of the same session killed the process that watched it.",
+        "Treat it as having run; look at what it was to make before running it again.";
     Io "ERR_BAILIWICK_IO" retry(false) ran(Unknown)
         "The kernel refused an operation that has no code of its own.",
         "See the operation and the kernel's answer.";

@@ -106,6 +106,17 @@ impl Error {
         self
     }
 
+    /// Says what had run, where it differs from the table.
+    pub(crate) fn with_ran(mut self, ran: Ran) -> Self {
+        self.0.ran = ran;
+        self
+    }
+
+    /// Says that a command had started.
+    pub(crate) fn ran_something(self) -> Self {
+        self.with_ran(Ran::Something)
+    }
+
     /// What went wrong.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

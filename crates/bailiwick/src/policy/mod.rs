@@ -18,7 +18,7 @@ pub use environment::Environment;
 pub use limit::{Limit, Resource};
 pub use protection::{Layer, Protection};
 
-pub(crate) use shape::{PathFault, path_fault, protected_invalid, root_invalid};
+pub(crate) use shape::{PathFault, check_environment, path_fault, protected_invalid, root_invalid};
 
 /// Whether commands of a session may use the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]

@@ -1,0 +1,102 @@
+//! The reaper: holds one command at a time, and knows when its whole tree has gone.
+//!
+//! It inherits the orphans of its command (subreaper), so `wait` without a child left proves that the
+//! tree is empty; then it is clean and takes the next command. It lies inside the confinement, like what
+//! it starts.
+
+use std::os::fd::OwnedFd;
+
+use bailiwick_wire::{Event, Request, Spawn, Step};
+
+use crate::launcher;
+use crate::child::{self, Failure, Prepared, Stack};
+use crate::sys::{self, Channel, Errno};
+use crate::tree;
+
+/// Serves commands until the worker closes the channel.
+pub(crate) fn serve(socket: OwnedFd) -> ! {
+    let mut channel = Channel::new(socket);
+    let done = sys::set_subreaper()
+        .and_then(|()| sys::set_name(c"bailiwick-reap"))
+        .and_then(|()| channel.send(launcher::hello(), Vec::new()));
+    if done.is_err() {
+        sys::exit_now(1);
+    }
+    let mut stack = Stack::new();
+    while let Ok(Some(message)) = channel.receive(true) {
+        let served = match Request::decode(&message.bytes) {
+            Ok(Request::Spawn(spawn)) => run(&mut channel, spawn, message.descriptors, &mut stack),
+            _ => Err(Errno::PROTO),
+        };
+        // Without a worker there is nobody to tell; the keeper ends what is left.
+        if served.is_err() {
+            sys::exit_now(1);
+        }
+    }
+    sys::exit_now(0)
+}
+
+fn run(
+    channel: &mut Channel,
+    spawn: Spawn,
+    descriptors: Vec<OwnedFd>,
+    stack: &mut Stack,
+) -> sys::Result<()> {
+    let command = spawn.command;
+    let started = <[OwnedFd; 4]>::try_from(descriptors)
+        .map_err(|_| Failure { step: Step::Message, errno: Errno::PROTO })
+        .and_then(|descriptors| {
+            let prepared =
+                Prepared::new(spawn).map_err(|errno| Failure { step: Step::Message, errno })?;
+            child::start(&prepared, &descriptors, stack)
+        });
+    let (pid, pidfd) = match started {
+        Ok(started) => started,
+        Err(Failure { step, errno }) => {
+            return say(channel, &Event::NotStarted { command, step, errno: errno.0 }, Vec::new());
+        }
+    };
+    // Not reaped yet, so the number is still this process's, even if it has ended.
+    let start_time = tree::stat(pid).map_or(0, |stat| stat.start_time);
+    let event = Event::Started { command, pid: u32::try_from(pid).unwrap_or(0), start_time };
+    say(channel, &event, vec![pidfd])?;
+
+    let mut descendants: u32 = 0;
+    let mut exited = false;
+    loop {
+        match sys::wait(true, false) {
+            Ok(Some(child)) if child.pid == pid && !exited => {
+                exited = true;
+                // The commonest case by far is a command that leaves nothing: say both at once.
+                let rest = loop {
+                    match sys::wait(false, false) {
+                        Ok(Some(_)) => descendants = descendants.saturating_add(1),
+                        rest => break rest,
+                    }
+                };
+                let settled = rest == Err(Errno::CHILD) && descendants == 0;
+                let event = Event::Exited { command, status: Some(child.status), settled };
+                say(channel, &event, Vec::new())?;
+                if settled {
+                    return Ok(());
+                }
+            }
+            Ok(_) => descendants = descendants.saturating_add(1),
+            Err(Errno::CHILD) if exited => {
+                return say(channel, &Event::Settled { command, descendants }, Vec::new());
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Sends an event and waits until it is sent: a reaper has nothing else to do.
+fn say(channel: &mut Channel, event: &Event, descriptors: Vec<OwnedFd>) -> sys::Result<()> {
+    use std::os::fd::AsRawFd as _;
+    channel.send(event.encode(), descriptors)?;
+    while channel.wants_write() {
+        sys::poll(&[(channel.as_raw_fd(), true)], -1)?;
+        channel.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! The processes below a process, read from `/proc`.
+//!
+//! A walk is a snapshot of something that moves: a process may fork, end or be re-parented while it is
+//! read. So nothing here concludes that a tree is empty; that is said only by `wait` with no child left,
+//! in a process that inherits every orphan.
+
+use std::collections::HashSet;
+use std::fs;
+
+use bailiwick_wire::Process;
+
+use crate::sys::{self, Errno};
+
+/// What `/proc/PID/stat` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) name: Vec<u8>,
+    pub(crate) state: u8,
+    pub(crate) start_time: u64,
+}
+
+/// Reads a process's name, state and start time; `None` when it is gone.
+pub(crate) fn stat(pid: i32) -> Option<Stat> {
+    parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The name may hold spaces and parentheses, so fields count from the last `)`.
+fn parse_stat(line: &[u8]) -> Option<Stat> {
+    let open = line.iter().position(|byte| *byte == b'(')?;
+    let close = line.iter().rposition(|byte| *byte == b')')?;
+    let name = line.get(open + 1..close)?.to_vec();
+    let mut fields = line.get(close + 2..)?.split(|byte| *byte == b' ');
+    let state = *fields.next()?.first()?;
+    // State is field 3, the start time field 22.
+    let start_time = std::str::from_utf8(fields.nth(18)?).ok()?.parse().ok()?;
+    Some(Stat { name, state, start_time })
+}
+
+/// Children of all threads of `pid`.
+///
+/// Needs CONFIG_PROC_CHILDREN (Linux 3.5); the caller checks with [`readable`].
+fn children(pid: i32, into: &mut Vec<i32>) {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return };
+    for thread in threads.flatten() {
+        let Ok(list) = fs::read_to_string(thread.path().join("children")) else { continue };
+        into.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+}
+
+/// Whether this kernel lists children.
+pub(crate) fn readable() -> bool {
+    fs::read(format!("/proc/{0}/task/{0}/children", sys::process_id())).is_ok()
+}
+
+/// Direct children of this process.
+pub(crate) fn own_children() -> Vec<i32> {
+    let mut found = Vec::new();
+    children(sys::process_id(), &mut found);
+    found
+}
+
+/// Every process below `root` that has not ended, except those in `own`, which are walked through but
+/// not listed. `command_of` names the command that a process in `own` holds.
+pub(crate) fn below(root: i32, own: &HashSet<i32>, command_of: impl Fn(i32) -> u64) -> Vec<Process> {
+    let mut found = Vec::new();
+    let mut seen = HashSet::from([root]);
+    let mut queue = vec![(root, command_of(root))];
+    let mut list = Vec::new();
+    while let Some((pid, command)) = queue.pop() {
+        list.clear();
+        children(pid, &mut list);
+        for child in list.drain(..) {
+            if !seen.insert(child) {
+                continue;
+            }
+            if own.contains(&child) {
+                queue.push((child, command_of(child)));
+                continue;
+            }
+            queue.push((child, command));
+            // A zombie has ended; only its parent's wait is missing.
+            if let (Some(stat), Ok(number)) = (stat(child), u32::try_from(child))
+                && !matches!(stat.state, b'Z' | b'X')
+            {
+                found.push(Process {
+                    pid: number,
+                    start_time: stat.start_time,
+                    state: stat.state,
+                    command,
+                    name: stat.name,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// Signals exactly this process: not another one that got its number since.
+///
+/// # Errors
+/// `ESRCH` when it is gone.
+pub(crate) fn signal(process: &Process, signal: i32) -> sys::Result<()> {
+    const SRCH: Errno = Errno(3);
+    let pid = i32::try_from(process.pid).map_err(|_| SRCH)?;
+    let pidfd = sys::pidfd_open(pid)?;
+    // The descriptor names one process for good, so comparing after it was made leaves no window.
+    match stat(pid) {
+        Some(stat) if stat.start_time == process.start_time => sys::pidfd_signal(&pidfd, signal),
+        _ => Err(SRCH),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_survives_names_with_parentheses_and_spaces() {
+        let line = b"7 (a) R (b c) S 1 7 7 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0 rest";
+        assert_eq!(
+            parse_stat(line),
+            Some(Stat { name: b"a) R (b c".to_vec(), state: b'S', start_time: 4242 })
+        );
+        assert_eq!(parse_stat(b"7 (a"), None);
+        assert_eq!(parse_stat(b"7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn this_process_is_found_below_its_parent() {
+        assert!(readable());
+        let own = sys::process_id();
+        let parent = i32::try_from(std::os::unix::process::parent_id()).unwrap();
+        let found = below(parent, &HashSet::new(), |_| 0);
+        assert!(found.iter().any(|process| i32::try_from(process.pid) == Ok(own)), "{found:?}");
+        let hidden = below(parent, &HashSet::from([own]), |_| 0);
+        assert!(!hidden.iter().any(|process| i32::try_from(process.pid) == Ok(own)), "{hidden:?}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Ending: the trees of single commands, and everything when the session closes.
+
+use std::os::fd::AsRawFd as _;
+use std::time::{Duration, Instant};
+
+use bailiwick_wire::{Ended, Event, HowEnded, Process};
+
+use super::{Stop, Worker};
+use crate::sys::{self, Errno};
+use crate::{keeper, tree};
+
+const SIGKILL: i32 = 9;
+/// How many sweeps in a row may find no process while a reaper has not reported its command: far above
+/// what a reaper needs, and only reports are lost after it.
+const PATIENCE: u32 = 200;
+
+/// A session that is being closed.
+pub(super) struct Closing {
+    deadline: Option<Instant>,
+    /// What was alive when closing began or was met later; whether a kill reached it.
+    met: Vec<(Process, bool)>,
+    quiet: u32,
+    /// The host was told that it is incomplete, and has not asked again.
+    reported: bool,
+}
+
+impl Closing {
+    /// Begins, or begins again after an incomplete close.
+    pub(super) fn begin(before: Option<Self>, alive: Vec<Process>, deadline_ms: u64) -> Self {
+        let mut closing = before.unwrap_or(Self { deadline: None, met: Vec::new(), quiet: 0, reported: false });
+        closing.deadline = Instant::now().checked_add(Duration::from_millis(deadline_ms));
+        closing.reported = false;
+        for process in alive {
+            closing.note(process, false);
+        }
+        closing
+    }
+
+    fn note(&mut self, process: Process, killed: bool) {
+        let same =
+            |known: &Process| known.pid == process.pid && known.start_time == process.start_time;
+        match self.met.iter_mut().find(|(known, _)| same(known)) {
+            Some((_, before)) => *before |= killed,
+            None => self.met.push((process, killed)),
+        }
+    }
+
+    /// What became of each process, given those that are still there.
+    fn outcome(&self, alive: &[Process]) -> Vec<Ended> {
+        self.met
+            .iter()
+            .map(|(process, killed)| {
+                let there = alive
+                    .iter()
+                    .find(|other| other.pid == process.pid && other.start_time == process.start_time);
+                let how = match (there, killed) {
+                    (Some(_), _) => HowEnded::NotConfirmed,
+                    (None, true) => HowEnded::Killed,
+                    (None, false) => HowEnded::Itself,
+                };
+                Ended { process: there.unwrap_or(process).clone(), how }
+            })
+            .collect()
+    }
+}
+
+impl Worker {
+    /// Goes on with what is being ended.
+    pub(super) fn sweep(&mut self) -> Result<(), Stop> {
+        let alive = self.processes();
+        for process in &alive {
+            let lost = |command: &super::Command| command.ending && command.lost;
+            let ending = match process.command {
+                0 => self.commands.values().any(lost),
+                number => self.commands.get(&number).is_some_and(|command| command.ending),
+            };
+            if ending {
+                // It may have ended by itself since the walk.
+                sys::may_fail(tree::signal(process, SIGKILL));
+            }
+        }
+        let Some(closing) = &mut self.closing else { return Ok(()) };
+        for process in &alive {
+            let killed = tree::signal(process, SIGKILL).is_ok();
+            closing.note(process.clone(), killed);
+        }
+        if closing.reported {
+            return Ok(());
+        }
+        if alive.is_empty() {
+            closing.quiet += 1;
+            if self.commands.is_empty() || closing.quiet > PATIENCE {
+                return self.finish();
+            }
+        } else {
+            closing.quiet = 0;
+        }
+        if closing.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            closing.reported = true;
+            let ended = closing.outcome(&alive);
+            return self.tell(&Event::CloseIncomplete { ended });
+        }
+        Ok(())
+    }
+
+    /// Ends the session's own processes, says so, and stops.
+    fn finish(&mut self) -> Result<(), Stop> {
+        let Some(closing) = self.closing.take() else { return Ok(()) };
+        self.reapers.clear();
+        self.epochs.clear();
+        self.session = None;
+        // Whatever a walk did not show is below this process all the same, and is waited for here.
+        keeper::end_everything();
+        self.tell(&Event::Closed { ended: closing.outcome(&[]) })?;
+        while self.control.wants_write() {
+            sys::poll(&[(self.control.as_raw_fd(), true)], -1)?;
+            match self.control.flush() {
+                Ok(()) => {}
+                Err(Errno::PIPE) => return Err(Stop::HostGone),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Err(Stop::Closed)
+    }
+}

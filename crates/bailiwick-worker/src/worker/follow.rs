@@ -1,0 +1,203 @@
+//! Following commands: what their reapers say, what the worker inherits when a reaper was killed, and
+//! signals.
+
+use std::collections::HashSet;
+use std::os::fd::{AsRawFd as _, RawFd};
+
+use bailiwick_wire::{Event, Process};
+
+use super::{Holds, Stop, Worker};
+use crate::sys::{self, Errno, Received, Waited};
+use crate::{launcher, tree};
+
+const SIGKILL: i32 = 9;
+const SIGCONT: i32 = 18;
+const ESRCH: Errno = Errno(3);
+
+impl Worker {
+    pub(super) fn read_reapers(&mut self, ready: &HashSet<RawFd>) -> Result<(), Stop> {
+        let mut index = 0;
+        while let Some(reaper) = self.reapers.get_mut(index) {
+            if !ready.contains(&reaper.channel.as_raw_fd()) {
+                index += 1;
+                continue;
+            }
+            sys::may_fail(reaper.channel.flush());
+            match reaper.channel.receive(false) {
+                Ok(Some(message)) => self.reaper_said(index, message)?,
+                Err(Errno::AGAIN) => index += 1,
+                Ok(None) | Err(_) => self.reaper_lost(index)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn reaper_said(&mut self, index: usize, message: Received) -> Result<(), Stop> {
+        let Some(reaper) = self.reapers.get_mut(index) else { return Ok(()) };
+        if let Some(pid) = launcher::read_hello(&message.bytes) {
+            reaper.pid = pid;
+            reaper.holds = Holds::Nothing;
+            if let Some(epoch) = self.epochs.get_mut(&reaper.epoch) {
+                epoch.attempts = 0;
+            }
+            return Ok(());
+        }
+        let event = Event::decode(&message.bytes).map_err(|_| Stop::HostGone)?;
+        let Holds::Command(held) = reaper.holds else { return Ok(()) };
+        let done = match &event {
+            Event::Started { command, pid, .. } if *command == held => {
+                if let Some(entry) = self.commands.get_mut(command) {
+                    entry.pid = i32::try_from(*pid).unwrap_or(0);
+                    entry.pidfd = message.descriptors.into_iter().next();
+                }
+                false
+            }
+            Event::Exited { command, settled, .. } if *command == held => {
+                if let Some(entry) = self.commands.get_mut(command) {
+                    entry.exited = true;
+                    entry.pidfd = None;
+                }
+                *settled
+            }
+            Event::NotStarted { command, .. } | Event::Settled { command, .. } => *command == held,
+            // A reaper says nothing else.
+            _ => return Ok(()),
+        };
+        if done {
+            reaper.holds = Holds::Nothing;
+            let retired = self.epochs.get(&reaper.epoch).is_none_or(|epoch| epoch.retired);
+            if retired {
+                self.reapers.remove(index);
+            }
+            self.commands.remove(&held);
+        }
+        // As it came: the host reads it, and there is nothing to add.
+        Ok(self.control.send(message.bytes, Vec::new())?)
+    }
+
+    /// A reaper's channel closed. What it held becomes the worker's own.
+    fn reaper_lost(&mut self, index: usize) -> Result<(), Stop> {
+        let reaper = self.reapers.remove(index);
+        let Holds::Command(command) = reaper.holds else { return Ok(()) };
+        // Its descendants come here when the kernel has finished with it, which is after its
+        // descriptors were closed; until then an empty list of children proves nothing.
+        self.dying.insert(reaper.pid);
+        if let Some(entry) = self.commands.get_mut(&command) {
+            entry.lost = true;
+        }
+        self.tell(&Event::SupervisionLost { command })
+    }
+
+    /// Takes off children that ended or stopped.
+    pub(super) fn reap(&mut self) -> Result<(), Stop> {
+        while let Ok(Some(child)) = sys::wait(false, true) {
+            if child.stopped() {
+                self.resume(child.pid);
+            } else {
+                self.dying.remove(&child.pid);
+                self.adopted_ended(child)?;
+            }
+        }
+        self.settle_lost()
+    }
+
+    /// A command stopped one of the session's own processes: the tree must not hang on it.
+    fn resume(&self, pid: i32) {
+        if !self.adopts() || self.own().contains(&pid) {
+            // It may have been killed since.
+            sys::may_fail(sys::kill(pid, SIGCONT));
+        }
+    }
+
+    fn adopted_ended(&mut self, child: Waited) -> Result<(), Stop> {
+        let found = self
+            .commands
+            .iter_mut()
+            .find(|(_, command)| command.lost && !command.exited && command.pid == child.pid);
+        let Some((number, command)) = found else { return Ok(()) };
+        command.exited = true;
+        command.pidfd = None;
+        let event = Event::Exited { command: *number, status: Some(child.status), settled: false };
+        self.tell(&event)
+    }
+
+    /// Whether children of the worker may be processes of commands.
+    fn adopts(&self) -> bool {
+        !self.dying.is_empty() || self.commands.values().any(|command| command.lost)
+    }
+
+    /// Process ids of the session's own processes below the worker.
+    pub(super) fn own(&self) -> HashSet<i32> {
+        if !self.adopts() {
+            // Orphans go to their reaper, so all children of the worker are its own, also those whose
+            // process id is not known yet.
+            return tree::own_children().into_iter().collect();
+        }
+        let launchers = self.epochs.values().filter_map(|epoch| epoch.launcher.as_ref());
+        let launchers = launchers.chain(&self.session).map(|launcher| launcher.pid);
+        launchers.chain(self.reapers.iter().map(|reaper| reaper.pid)).filter(|pid| *pid != 0).collect()
+    }
+
+    /// Commands whose reaper was killed settle together: when the worker has no child left that is not
+    /// its own.
+    fn settle_lost(&mut self) -> Result<(), Stop> {
+        let lost: Vec<u64> =
+            self.commands.iter().filter(|(_, command)| command.lost).map(|(number, _)| *number).collect();
+        if lost.is_empty() || !self.dying.is_empty() {
+            return Ok(());
+        }
+        let own = self.own();
+        if tree::own_children().iter().any(|pid| !own.contains(pid)) {
+            return Ok(());
+        }
+        for command in lost {
+            if self.commands.remove(&command).is_some_and(|entry| !entry.exited) {
+                self.tell(&Event::Exited { command, status: None, settled: false })?;
+            }
+            self.tell(&Event::Settled { command, descendants: 0 })?;
+        }
+        Ok(())
+    }
+
+    /// Live processes of the session that are not its own.
+    pub(super) fn processes(&self) -> Vec<Process> {
+        let held = |pid| {
+            self.reapers
+                .iter()
+                .find_map(|reaper| match reaper.holds {
+                    Holds::Command(command) if reaper.pid == pid => Some(command),
+                    _ => None,
+                })
+                .unwrap_or(0)
+        };
+        tree::below(sys::process_id(), &self.own(), held)
+    }
+
+    pub(super) fn signal(&mut self, request: u64, command: u64, signal: i32, whole: bool) -> Event {
+        let answer = |delivered, errno: Errno| Event::Signalled { request, delivered, errno: errno.0 };
+        let Some(entry) = self.commands.get_mut(&command) else { return answer(0, ESRCH) };
+        if !whole {
+            return match &entry.pidfd {
+                Some(pidfd) => match sys::pidfd_signal(pidfd, signal) {
+                    Ok(()) => answer(1, Errno(0)),
+                    Err(errno) => answer(0, errno),
+                },
+                None => answer(0, ESRCH),
+            };
+        }
+        if signal == SIGKILL {
+            // What is forked meanwhile is met by the sweeps that follow, until the tree has settled.
+            entry.ending = true;
+        }
+        // The tree of a lost command cannot be told from the trees of others that were lost.
+        let number = if entry.lost { 0 } else { command };
+        let (mut delivered, mut last) = (0, Errno(0));
+        for process in self.processes().iter().filter(|process| process.command == number) {
+            match tree::signal(process, signal) {
+                Ok(()) => delivered += 1,
+                Err(errno) => last = errno,
+            }
+        }
+        answer(delivered, last)
+    }
+}

@@ -1,0 +1,266 @@
+//! The worker: one poll loop between the host and the processes of the session.
+//!
+//! It lies outside every domain, so that no command can signal it. End of file on its control socket
+//! means that the host is gone, and ends everything.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+
+use bailiwick_wire::{Event, Finding, Grant, Request, Spawn, Step};
+
+use crate::sys::{self, Channel, Errno, Received, SignalFd, UnixAddress};
+use crate::{keeper, tree};
+
+mod close;
+mod follow;
+mod launch;
+
+use close::Closing;
+
+/// Poll interval, in milliseconds, while something is being ended.
+const SWEEP_MS: i32 = 1;
+
+/// A launcher's end of its channel, at the worker.
+struct Launcher {
+    /// `0` until it is known.
+    pid: i32,
+    channel: Channel,
+    ready: bool,
+}
+
+struct Epoch {
+    grant: Grant,
+    ruleset: OwnedFd,
+    outside: OwnedFd,
+    inside: OwnedFd,
+    launcher: Option<Launcher>,
+    /// What the first launcher found; a later one must find the same.
+    findings: Option<Vec<Finding>>,
+    attempts: u32,
+    retired: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    /// It has not said its process id yet.
+    Starting,
+    Nothing,
+    Command(u64),
+}
+
+struct Reaper {
+    pid: i32,
+    epoch: u32,
+    channel: Channel,
+    holds: Holds,
+}
+
+/// A command that was started and has not settled.
+struct Command {
+    pid: i32,
+    pidfd: Option<OwnedFd>,
+    exited: bool,
+    /// Its reaper was killed: the worker watches its tree, together with all that were lost.
+    lost: bool,
+    /// Its tree is being ended.
+    ending: bool,
+}
+
+struct Worker {
+    control: Channel,
+    signals: SignalFd,
+    scope: Option<OwnedFd>,
+    session: Option<Launcher>,
+    abstract_socket: Option<(OwnedFd, UnixAddress)>,
+    epochs: BTreeMap<u32, Epoch>,
+    reapers: Vec<Reaper>,
+    commands: HashMap<u64, Command>,
+    waiting: VecDeque<(u64, u32, Received)>,
+    /// Killed reapers whose end has not been seen, so whose children are not all here yet.
+    dying: HashSet<i32>,
+    closing: Option<Closing>,
+    /// Closing has begun once: nothing starts any more.
+    closed: bool,
+}
+
+/// Why the loop ends.
+enum Stop {
+    /// The host is gone, or speaks another protocol.
+    HostGone,
+    /// Everything has ended and the host was told.
+    Closed,
+}
+
+impl From<Errno> for Stop {
+    fn from(_: Errno) -> Self {
+        Self::HostGone
+    }
+}
+
+/// Serves the host until it is gone or the session is closed.
+pub(crate) fn run(control: OwnedFd) -> ! {
+    let stop = match Worker::new(control) {
+        Ok(mut worker) => worker.serve(),
+        Err(_) => Stop::HostGone,
+    };
+    match stop {
+        Stop::Closed => sys::exit_now(0),
+        Stop::HostGone => {
+            keeper::end_everything();
+            sys::exit_now(2)
+        }
+    }
+}
+
+impl Worker {
+    fn new(control: OwnedFd) -> sys::Result<Self> {
+        sys::set_subreaper()?;
+        sys::set_name(c"bailiwick-work")?;
+        // Each command costs descriptors here; the limit of the commands themselves is put back there.
+        let mut files = sys::limit(0, sys::OPEN_FILES)?;
+        files.soft = files.hard;
+        sys::set_limit(sys::OPEN_FILES, files)?;
+        Ok(Self {
+            control: Channel::new(control),
+            signals: SignalFd::for_children()?,
+            scope: None,
+            session: None,
+            abstract_socket: None,
+            epochs: BTreeMap::new(),
+            reapers: Vec::new(),
+            commands: HashMap::new(),
+            waiting: VecDeque::new(),
+            dying: HashSet::new(),
+            closing: None,
+            closed: false,
+        })
+    }
+
+    fn serve(&mut self) -> Stop {
+        loop {
+            if let Err(stop) = self.turn() {
+                return stop;
+            }
+        }
+    }
+
+    /// One turn of the loop.
+    fn turn(&mut self) -> Result<(), Stop> {
+        let mut wanted: Vec<(RawFd, bool)> = vec![
+            (self.control.as_raw_fd(), self.control.wants_write()),
+            (self.signals.as_raw_fd(), false),
+        ];
+        let channels = |launcher: &Launcher| (launcher.channel.as_raw_fd(), launcher.channel.wants_write());
+        wanted.extend(self.session.iter().map(channels));
+        wanted.extend(self.epochs.values().filter_map(|epoch| epoch.launcher.as_ref()).map(channels));
+        wanted.extend(self.reapers.iter().map(|r| (r.channel.as_raw_fd(), r.channel.wants_write())));
+        let sweeping = self.closing.is_some() || self.commands.values().any(|command| command.ending);
+        let ready: HashSet<RawFd> = sys::poll(&wanted, if sweeping { SWEEP_MS } else { -1 })?
+            .into_iter()
+            .zip(&wanted)
+            .filter_map(|(happened, (fd, _))| happened.then_some(*fd))
+            .collect();
+
+        // Reapers first: an event of a command must reach the host before what is asked about it now.
+        self.read_reapers(&ready)?;
+        self.read_launchers(&ready)?;
+        if ready.contains(&self.signals.as_raw_fd()) {
+            self.signals.drain();
+        }
+        self.reap()?;
+        if ready.contains(&self.control.as_raw_fd()) {
+            self.read_control()?;
+        }
+        self.dispatch()?;
+        if sweeping {
+            self.sweep()?;
+        }
+        self.control.flush()?;
+        Ok(())
+    }
+
+    fn tell(&mut self, event: &Event) -> Result<(), Stop> {
+        Ok(self.control.send(event.encode(), Vec::new())?)
+    }
+
+    fn read_control(&mut self) -> Result<(), Stop> {
+        loop {
+            let message = match self.control.receive(false) {
+                Ok(Some(message)) => message,
+                Ok(None) => return Err(Stop::HostGone),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            };
+            // A spawn is passed on unread: only its reaper needs all of it.
+            match Spawn::head(&message.bytes) {
+                Ok((command, epoch)) => self.waiting.push_back((command, epoch, message)),
+                Err(_) => self.answer(message)?,
+            }
+        }
+    }
+
+    fn answer(&mut self, message: Received) -> Result<(), Stop> {
+        let request = Request::decode(&message.bytes).map_err(|_| Stop::HostGone)?;
+        let mut descriptors = message.descriptors.into_iter();
+        match request {
+            Request::Open { version } => {
+                self.scope = descriptors.next();
+                if version != bailiwick_wire::VERSION || !tree::readable() {
+                    let event = Event::OpenFailed { step: Step::Message, errno: Errno::NOSYS.0 };
+                    return self.tell(&event);
+                }
+                self.abstract_socket = Some(sys::bind_abstract()?);
+                self.start_session()
+            }
+            Request::Grant(grant) => {
+                let (Some(ruleset), Some(outside), Some(inside)) =
+                    (descriptors.next(), descriptors.next(), descriptors.next())
+                else {
+                    return Err(Stop::HostGone);
+                };
+                let epoch = Epoch {
+                    grant: grant.clone(),
+                    ruleset,
+                    outside,
+                    inside,
+                    launcher: None,
+                    findings: None,
+                    attempts: 0,
+                    retired: false,
+                };
+                self.epochs.insert(grant.epoch, epoch);
+                self.start_launcher(grant.epoch)
+            }
+            Request::Retire { epoch } => {
+                if let Some(epoch) = self.epochs.get_mut(&epoch) {
+                    epoch.retired = true;
+                    epoch.launcher = None;
+                }
+                self.reapers.retain(|reaper| reaper.epoch != epoch || reaper.holds != Holds::Nothing);
+                Ok(())
+            }
+            // Its tag was looked for before.
+            Request::Spawn(_) => Err(Stop::HostGone),
+            Request::Signal { request, command, signal, tree } => {
+                let event = self.signal(request, command, signal, tree);
+                self.tell(&event)
+            }
+            Request::List { request, command } => {
+                let mut processes = self.processes();
+                if command != 0 {
+                    processes.retain(|process| process.command == command);
+                }
+                self.tell(&Event::Processes { request, processes })
+            }
+            Request::Close { deadline_ms } => {
+                self.closed = true;
+                let alive = self.processes();
+                self.closing = Some(Closing::begin(self.closing.take(), alive, deadline_ms));
+                for (command, _, _) in std::mem::take(&mut self.waiting) {
+                    self.tell(&Event::NotStarted { command, step: Step::Epoch, errno: 0 })?;
+                }
+                Ok(())
+            }
+        }
+    }
+}

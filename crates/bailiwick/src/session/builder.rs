@@ -1,0 +1,262 @@
+//! Describing and opening a session.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bailiwick_wire::{Event, Request};
+use rustix::fs::{Mode, OFlags};
+use tokio::sync::oneshot;
+
+use super::state::{Shared, unexpected, worker_lost};
+use super::{Active, Session, launch, replace};
+use crate::error::{Error, ErrorKind, SystemCall};
+use crate::guard::{self, ProtectedSet, Verdict};
+use crate::identity::PinnedDir;
+use crate::policy::{Limit, Network, Policy, Protection};
+use crate::store::StorePlace;
+use crate::worker::{self, Image, Link, TemporaryDir, scope_ruleset};
+
+/// Time after which `close` reports what it could not end.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Describes a session. See [`Session::builder`].
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it is opened"]
+pub struct SessionBuilder {
+    store: PathBuf,
+    policy: Policy,
+    temporary_parent: PathBuf,
+    close_deadline: Duration,
+    image: Image,
+}
+
+impl SessionBuilder {
+    pub(super) fn new(store: PathBuf) -> Self {
+        Self {
+            store,
+            policy: Policy::default(),
+            temporary_parent: PathBuf::from("/tmp"),
+            close_deadline: CLOSE_DEADLINE,
+            image: Image::default(),
+        }
+    }
+
+    /// Adds a directory below which commands may write: an absolute path of a directory that exists.
+    ///
+    /// Without any, commands can write in the session's temporary directory only.
+    pub fn write_root(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.policy.write_roots.push(directory.into());
+        self
+    }
+
+    /// Adds several write roots.
+    pub fn write_roots<I>(mut self, directories: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<PathBuf>,
+    {
+        self.policy.write_roots.extend(directories.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds a directory or file that no write root may reach. The store and the program that runs this
+    /// are protected always.
+    pub fn protect(mut self, path: impl Into<PathBuf>) -> Self {
+        self.policy.protect.push(path.into());
+        self
+    }
+
+    /// Says whether commands may use the network. By default they may not.
+    pub fn network(mut self, network: Network) -> Self {
+        self.policy.network = network;
+        self
+    }
+
+    /// Sets a variable for all commands. Nothing is taken over from this process: commands get `PATH`
+    /// (`/usr/local/bin:/usr/bin:/bin`), `HOME` (the temporary directory), `LANG` (`C.UTF-8`), `PWD` and
+    /// `TMPDIR`, `TMP`, `TEMP`, which cannot be set here, and what is set here.
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.policy.env.set(name, value);
+        self
+    }
+
+    /// Sets several variables.
+    pub fn envs<I, N, V>(mut self, variables: I) -> Self
+    where
+        I: IntoIterator<Item = (N, V)>,
+        N: Into<OsString>,
+        V: Into<OsString>,
+    {
+        for (name, value) in variables {
+            self.policy.env.set(name, value);
+        }
+        self
+    }
+
+    /// Accepts that a protection is not kept, so that its absence does not refuse the session.
+    ///
+    /// Two of them close what some programs need, and accepting them opens it: `terminals` (a command may
+    /// open terminals of its own) and `shared-memory` (System V IPC).
+    pub fn accept(mut self, protection: Protection) -> Self {
+        self.policy.accept.insert(protection);
+        self
+    }
+
+    /// Sets a resource limit of each command.
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.policy.limits.push(limit);
+        self
+    }
+
+    /// Sets the directory in which the session makes its temporary directory; `/tmp` by default. At most
+    /// 36 bytes long, so that sockets in it fit.
+    pub fn temporary_parent(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.temporary_parent = directory.into();
+        self
+    }
+
+    /// Sets the time after which [`Session::close`] reports what it could not end; 10 seconds by default.
+    pub fn close_deadline(mut self, deadline: Duration) -> Self {
+        self.close_deadline = deadline;
+        self
+    }
+
+    /// Runs another worker image than the one built in. For tests of what happens without a layer.
+    #[cfg(feature = "_test-image")]
+    #[doc(hidden)]
+    pub fn _worker_image(mut self, image: &'static [u8]) -> Self {
+        self.image = Image::Bytes(image);
+        self
+    }
+
+    /// The policy described so far.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Tells whether the write roots would be granted, what each was compared with and which fact decided.
+    /// Nothing is made, and nothing runs.
+    ///
+    /// # Errors
+    /// What is to be protected cannot be looked at.
+    pub fn explain(&self) -> Result<Verdict, Error> {
+        let place = StorePlace::find(&self.store)?;
+        let protected = ProtectedSet::around_place(&place).protect(&self.policy.protect).build()?;
+        Ok(guard::explain(&self.policy, &protected))
+    }
+
+    /// Opens the session.
+    ///
+    /// # Errors
+    /// Nothing ran, and no worker is left: what [`guard::issue`] says of roots and protected objects;
+    /// `StoreInvalid`, `StoreLocked`, `StoreNotAccessible`; `TempDir`; `PlatformUnsupported`; `WorkerStart`;
+    /// `GrantFailed`; `ProtectionUnavailable` with every protection that this host cannot keep.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O and time enabled.
+    pub async fn open(self) -> Result<Session, Error> {
+        launch::check_environment(&self.policy.env)?;
+        self.policy.check_shape()?;
+        let place = StorePlace::find(&self.store)?;
+        if !place.exists() {
+            // Before it is made: a refused session must not leave a store below the root that it was refused.
+            let protected = ProtectedSet::around_place(&place).protect(&self.policy.protect).build()?;
+            guard::issue(&self.policy, protected)?;
+        }
+        let store = place.open()?;
+        let protected = ProtectedSet::for_session(&store, &self.policy)?;
+        let grant = guard::issue(&self.policy, protected)?;
+        let temporary = TemporaryDir::make(&self.temporary_parent)?;
+        let checked = PinnedDir::working_directory(temporary.path())
+            .and_then(|directory| grant.check_addition(&directory))
+            .and_then(|()| null())
+            .and_then(|null| Ok((null, worker::start(self.image, &temporary)?)));
+        let (null, (keeper, socket)) = checked.inspect_err(|_| temporary.remove_empty())?;
+        let link = Link::new(socket).map_err(|error| {
+            Error::new(ErrorKind::WorkerStart, "cannot watch the worker's socket").source(error)
+        })?;
+        let (shared, ready) = Shared::new(link, keeper);
+        tokio::spawn(Arc::clone(&shared).follow());
+
+        // From here on the keeper removes the temporary directory.
+        let undo = Undo(Some(Arc::clone(&shared)));
+        let epoch = 1;
+        let set_up = async {
+            set_up(&shared, ready).await?;
+            replace::establish(&shared, epoch, &grant, &store, &temporary).await
+        };
+        let enforcement = match set_up.await {
+            Ok(enforcement) => enforcement,
+            Err(error) => {
+                drop(undo);
+                // So that nothing is left when the error is seen; the error is the same if it takes longer.
+                let mut end = shared.keeper_end();
+                drop(tokio::time::timeout(SET_UP_END, end.wait_for(Option::is_some)).await);
+                return Err(error);
+            }
+        };
+        undo.keep();
+        tracing::info!(store = %store.dir().canonical().display(), "session opened");
+        Ok(Session {
+            shared,
+            active: tokio::sync::RwLock::new(Active { epoch, grant, enforcement }),
+            closed: tokio::sync::Mutex::new(None),
+            store,
+            temporary,
+            null,
+            open_files: launch::own_open_files(),
+            close_deadline: self.close_deadline,
+        })
+    }
+}
+
+/// How long a failed opening waits for the worker's end. It has started nothing, so it ends at once.
+const SET_UP_END: Duration = Duration::from_secs(5);
+
+async fn set_up(shared: &Shared, ready: oneshot::Receiver<Event>) -> Result<(), Error> {
+    let scope = scope_ruleset()?;
+    let request = Request::Open { version: bailiwick_wire::VERSION };
+    shared.link.send(&request, &[scope.as_fd()]).map_err(|error| worker_lost().source(error))?;
+    match ready.await.map_err(|_| not_started())? {
+        Event::Ready { version, .. } if version == bailiwick_wire::VERSION => Ok(()),
+        Event::OpenFailed { step, errno } => Err(not_started()
+            .text("step", format!("{step:?}"))
+            .number("errno", errno)
+            .source(std::io::Error::from_raw_os_error(errno))),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Ends the worker of a session that does not come about.
+struct Undo(Option<Arc<Shared>>);
+
+impl Undo {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.0 {
+            shared.link.shut_down();
+        }
+    }
+}
+
+fn not_started() -> Error {
+    Error::new(ErrorKind::WorkerStart, "the worker could not set itself up")
+        .hint("limits on processes and memory, or a container profile, are the usual cause")
+}
+
+fn null() -> Result<std::os::fd::OwnedFd, Error> {
+    const PATH: &str = "/dev/null";
+    rustix::fs::open(PATH, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| {
+        Error::new(ErrorKind::PlatformUnsupported, "cannot open a session: there is no `/dev/null` here")
+            .source(SystemCall::new("open", PATH, errno))
+    })
+}

@@ -1,0 +1,447 @@
+//! Starting commands: from a description to a running process.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::pin::pin;
+use std::time::Duration;
+
+use bailiwick_wire::{Request, Spawn, Step};
+use tokio::net::unix::pipe;
+use tokio::sync::watch;
+
+use super::capture::Capture;
+use super::child::{Child, ChildStderr, ChildStdin, ChildStdout, Output};
+use super::command::{Change, Command};
+use super::state::{Progress, Shared, worker_lost};
+use super::stdio::{Direction, Kind, Stdio, Stream};
+use super::{Active, Session};
+use crate::error::{Error, ErrorKind, Quoted};
+use crate::identity::PinnedDir;
+use crate::policy::Environment;
+
+/// How long output is still read after the process has ended while something else holds its pipes.
+const DRAIN: Duration = Duration::from_millis(250);
+/// Bytes read at once; what a pipe holds by default.
+const CHUNK: usize = 64 * 1024;
+/// Longest single argument or variable, in bytes with its NUL (`MAX_ARG_STRLEN`, execve(2)).
+const STRING_LIMIT: usize = 128 * 1024;
+
+pub(super) async fn spawn(command: Command<'_>, default: &Kind) -> Result<Child, Error> {
+    let session = command.session;
+    // For reading: the grant stays as it is until this command has started under it.
+    let active = session.active.read().await;
+    start(command, default, &active).await
+}
+
+async fn start(mut command: Command<'_>, default: &Kind, active: &Active) -> Result<Child, Error> {
+    let session = command.session;
+    let piped = matches!(default, Kind::Piped);
+    let output = |given: Option<Stdio>| match given {
+        Some(Stdio(kind)) => kind,
+        None if piped => Kind::Piped,
+        None => Kind::Null,
+    };
+    session.shared.check_open()?;
+    check_shape(&command)?;
+    active.grant.recheck()?;
+    let stdin = command.stdin.take().map_or(Kind::Null, |Stdio(kind)| kind);
+    let stdin = Stream::new(stdin, Direction::In, &session.null)?;
+    let stdout = Stream::new(output(command.stdout.take()), Direction::Out, &session.null)?;
+    let stderr = Stream::new(output(command.stderr.take()), Direction::Out, &session.null)?;
+    let given = match &command.directory {
+        Some(path) => Some(PinnedDir::working_directory(path)?),
+        None => None,
+    };
+    let root;
+    let (directory, shown): (BorrowedFd<'_>, &Path) = match (&given, active.grant.roots().first()) {
+        (Some(directory), _) => (directory.as_fd(), directory.given()),
+        (None, Some(first)) => (first.as_fd(), first.given()),
+        (None, None) => {
+            root = PinnedDir::working_directory("/")?;
+            (root.as_fd(), root.given())
+        }
+    };
+    let environment = environment(session, active, &command, shown);
+
+    let (number, progress) = session.shared.register()?;
+    let spawn = Spawn {
+        command: number,
+        epoch: active.epoch,
+        program: command.program.as_bytes().to_vec(),
+        args: std::iter::once(&command.program).chain(&command.args).map(|a| a.as_bytes().to_vec()).collect(),
+        env: environment.iter().map(|(name, value)| variable(name, value)).collect(),
+        limits: limits(session, active),
+    };
+    let size = size(&spawn);
+    let descriptors = [stdin.theirs.as_fd(), stdout.theirs.as_fd(), stderr.theirs.as_fd(), directory];
+    if let Err(error) = session.shared.link.send(&Request::Spawn(spawn), &descriptors) {
+        session.shared.unregister(number);
+        return Err(match error.kind() {
+            std::io::ErrorKind::FileTooLarge => too_large(&command, size),
+            _ if session.shared.over() => worker_lost(),
+            _ => Error::new(ErrorKind::CommandStart, "cannot hand a command to the worker").source(error),
+        });
+    }
+    // The command's ends must not stay open here, or there would be no end of file.
+    drop((stdin.theirs, stdout.theirs, stderr.theirs));
+    let child = Handover { shared: &session.shared, command: number };
+    let started = decided(progress.clone(), &command, size).await?;
+    let child = child.complete(started, progress);
+    connect(child, stdin.ours, stdout.ours, stderr.ours)
+}
+
+/// Ends the command if its handle never reaches the caller.
+struct Handover<'a> {
+    shared: &'a std::sync::Arc<Shared>,
+    command: u64,
+}
+
+impl Handover<'_> {
+    fn complete(self, started: super::state::Started, progress: watch::Receiver<Progress>) -> Child {
+        let child = Child {
+            shared: std::sync::Arc::clone(self.shared),
+            command: self.command,
+            started,
+            progress,
+            stdin: None,
+            stdout: None,
+            stderr: None,
+        };
+        std::mem::forget(self);
+        child
+    }
+}
+
+impl Drop for Handover<'_> {
+    fn drop(&mut self) {
+        self.shared.abandon(self.command);
+    }
+}
+
+async fn decided(
+    mut progress: watch::Receiver<Progress>,
+    command: &Command<'_>,
+    size: usize,
+) -> Result<super::state::Started, Error> {
+    let progress = progress.wait_for(Progress::decided).await.map_err(|_| worker_lost())?;
+    if let Some(started) = progress.started {
+        return Ok(started);
+    }
+    match progress.not_started {
+        Some((step, errno)) => Err(not_started(command, step, errno, size)),
+        None if progress.exited.is_some() => Err(Error::new(
+            ErrorKind::OutcomeUnknown,
+            "it is not known whether the command ran: the process that was to start it was killed",
+        )
+        .text("reason", "supervision lost")),
+        None => Err(worker_lost()),
+    }
+}
+
+fn connect(
+    mut child: Child,
+    stdin: Option<OwnedFd>,
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+) -> Result<Child, Error> {
+    let failed = |error: std::io::Error| Error::new(ErrorKind::Io, "cannot watch a pipe of a command").source(error);
+    let connected = (|| {
+        child.stdin = stdin.map(pipe::Sender::from_owned_fd).transpose()?.map(ChildStdin);
+        child.stdout = stdout.map(pipe::Receiver::from_owned_fd).transpose()?.map(ChildStdout);
+        child.stderr = stderr.map(pipe::Receiver::from_owned_fd).transpose()?.map(ChildStderr);
+        Ok(())
+    })();
+    match connected {
+        Ok(()) => Ok(child),
+        Err(error) => {
+            child.shared.abandon(child.command);
+            Err(failed(error).ran_something())
+        }
+    }
+}
+
+fn variable(name: &OsStr, value: &OsStr) -> Vec<u8> {
+    [name.as_bytes(), b"=", value.as_bytes()].concat()
+}
+
+/// Bytes that the kernel must copy for the command: strings with their NULs, and pointers.
+fn size(spawn: &Spawn) -> usize {
+    spawn.args.iter().chain(&spawn.env).map(|string| string.len() + 1 + size_of::<usize>()).sum()
+}
+
+fn limits(session: &Session, active: &Active) -> Vec<bailiwick_wire::Limit> {
+    let wire = |resource: u32, soft, hard| bailiwick_wire::Limit { resource, soft, hard };
+    let asked = active.grant.policy().limits.iter().map(|l| wire(l.resource.number(), l.soft, l.hard));
+    // The worker raised its own limit on open files; commands get back what this process has.
+    session.open_files.iter().map(|l| wire(l.resource.number(), l.soft, l.hard)).chain(asked).collect()
+}
+
+fn environment(session: &Session, active: &Active, command: &Command<'_>, directory: &Path) -> Environment {
+    let temporary = session.temporary.path();
+    let mut environment = Environment::new();
+    environment.set("PATH", "/usr/local/bin:/usr/bin:/bin").set("HOME", temporary).set("LANG", "C.UTF-8");
+    for (name, value) in active.grant.policy().env.iter() {
+        environment.set(name, value);
+    }
+    // Always the session's own, or tools would write where they cannot.
+    environment.set("TMPDIR", temporary).set("TMP", temporary).set("TEMP", temporary);
+    // As the caller wrote it: a logical path, which `pwd` prefers to the canonical one.
+    environment.set("PWD", directory);
+    for change in &command.environment {
+        match change {
+            Change::Clear => environment = Environment::new(),
+            Change::Set(name, value) => {
+                environment.set(name, value);
+            }
+            Change::Remove(name) => {
+                environment.remove(name);
+            }
+        }
+    }
+    environment
+}
+
+/// Refuses what no process can be given.
+fn check_shape(command: &Command<'_>) -> Result<(), Error> {
+    let nul = |text: &OsStr| text.as_bytes().contains(&0);
+    let invalid = |message: String| Error::new(ErrorKind::CommandInvalid, message);
+    if command.program.is_empty() {
+        return Err(invalid("the program of a command is empty".to_owned()).hint("name a program"));
+    }
+    if nul(&command.program) {
+        return Err(invalid(format!("the program of a command holds a NUL byte: {}", Quoted::new(&command.program)))
+            .path("program", &command.program)
+            .hint("no path holds a NUL byte; take it out"));
+    }
+    for (index, arg) in command.args.iter().enumerate() {
+        if nul(arg) {
+            return Err(invalid(format!("argument {index} of a command holds a NUL byte: {}", Quoted::new(arg)))
+                .number("index", index)
+                .path("argument", arg)
+                .hint("pass such data through standard input or a file"));
+        }
+    }
+    let set = command.environment.iter().filter_map(|change| match change {
+        Change::Set(name, value) => Some((name.as_os_str(), value.as_os_str())),
+        Change::Clear | Change::Remove(_) => None,
+    });
+    crate::policy::check_environment(set)
+}
+
+fn too_large(command: &Command<'_>, size: usize) -> Error {
+    let longest = command.args.iter().map(|arg| arg.len() + 1).max().unwrap_or(0);
+    // The kernel's limit on the sum is a quarter of the stack limit, at most 6 MiB (execve(2)).
+    let stack = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
+    let total = stack.map_or(6 << 20, |stack| (stack / 4).clamp(128 << 10, 6 << 20));
+    Error::new(
+        ErrorKind::CommandTooLarge,
+        format!("arguments and environment of a command are too large: {size} bytes"),
+    )
+    .path("program", &command.program)
+    .number("size", size)
+    .number("limit", total)
+    .number("longest_argument", longest)
+    .number("argument_limit", STRING_LIMIT)
+    .hint(format!(
+        "pass the data through standard input or a file: all together at most {total} bytes, each string less than {STRING_LIMIT}"
+    ))
+}
+
+fn not_started(command: &Command<'_>, step: Step, errno: i32, size: usize) -> Error {
+    use rustix::io::Errno;
+    let program = Quoted::new(&command.program);
+    let answer = Errno::from_raw_os_error(errno);
+    let error = match (step, answer) {
+        (Step::Exec, Errno::NOENT | Errno::NOTDIR) => {
+            let error = Error::new(ErrorKind::CommandNotFound, format!("the program of a command does not exist: {program}"));
+            let named = command.program.as_bytes().contains(&b'/');
+            if named && Path::new(&command.program).exists() {
+                error.hint("the file is there, but its interpreter is not: see its first line, or `readelf -l`")
+            } else if named {
+                error.hint("give the absolute path of an existing program")
+            } else {
+                error.hint("give the absolute path, or set `PATH` in the environment of the session")
+            }
+        }
+        (Step::Exec, Errno::TOOBIG) => return too_large(command, size),
+        (Step::Exec, Errno::ACCESS | Errno::NOEXEC | Errno::ISDIR) => {
+            let hint = if answer == Errno::NOEXEC {
+                "its format is unknown to the kernel: a script needs a first line that names its interpreter"
+            } else {
+                "set its execute bit, and see that this user may reach it"
+            };
+            Error::new(ErrorKind::CommandNotExecutable, format!("the program of a command cannot be executed: {program}"))
+                .hint(hint)
+        }
+        (Step::WorkingDirectory, _) => Error::new(
+            ErrorKind::CwdNotAccessible,
+            format!("the working directory of a command cannot be entered: {program}"),
+        ),
+        (Step::Epoch, _) => Error::new(
+            ErrorKind::SessionClosed,
+            "the grant of the command takes no more commands: the session is closing, or its launchers were killed",
+        ),
+        (step, _) => Error::new(ErrorKind::CommandStart, format!("cannot start {program}: {step:?}")),
+    };
+    let error = error.path("program", &command.program).text("step", format!("{step:?}"));
+    if errno == 0 { error } else { error.number("errno", errno).source(std::io::Error::from_raw_os_error(errno)) }
+}
+
+/// Ends a command whose output nobody waits for any more.
+struct Foreground(Child, bool);
+
+impl Drop for Foreground {
+    fn drop(&mut self) {
+        if self.1 {
+            self.0.shared.abandon(self.0.command);
+        }
+    }
+}
+
+pub(super) async fn output(command: Command<'_>) -> Result<Output, Error> {
+    let (timeout, limit) = (command.timeout, command.output_limit);
+    let session = command.session;
+    let (child, write_roots) = {
+        let active = session.active.read().await;
+        let roots = active.grant.roots().iter().map(|root| root.canonical().to_owned()).collect();
+        (start(command, &Kind::Piped, &active).await?, roots)
+    };
+    let mut foreground = Foreground(child, true);
+    let child = &mut foreground.0;
+    child.stdin = None;
+    let (stdout, stderr) = (child.stdout.take().map(|out| out.0), child.stderr.take().map(|err| err.0));
+    let (mut out, mut err) = (Reading::new(stdout, limit), Reading::new(stderr, limit));
+
+    let mut timed_out = false;
+    let mut deadline = pin!(async {
+        match timeout {
+            Some(timeout) => tokio::time::sleep(timeout).await,
+            None => std::future::pending().await,
+        }
+    });
+    let status = loop {
+        tokio::select! {
+            // In this order: what was written before the end is read before the end is noticed.
+            biased;
+            read = out.more() => read?,
+            read = err.more() => read?,
+            status = child.exited() => break status?,
+            () = &mut deadline, if !timed_out => {
+                timed_out = true;
+                child.shared.end_tree(child.command);
+            }
+        }
+    };
+    // Its own writes are all in the pipes by now. Whoever else holds them may write on for ever.
+    let rest = async {
+        out.drain(child.progress.borrow().settled).await?;
+        err.drain(child.progress.borrow().settled).await
+    };
+    if let Ok(read) = tokio::time::timeout(DRAIN, rest).await {
+        read?;
+    }
+    let still_running = if child.progress.borrow().settled { Vec::new() } else { child.processes().await? };
+    foreground.1 = false;
+    Ok(Output {
+        status,
+        stdout: out.capture.finish(),
+        stderr: err.capture.finish(),
+        timed_out,
+        still_running,
+        write_roots,
+    })
+}
+
+/// A stream that is being read.
+struct Reading {
+    pipe: Option<pipe::Receiver>,
+    capture: Capture,
+    room: Vec<u8>,
+}
+
+impl Reading {
+    fn new(pipe: Option<pipe::Receiver>, limit: usize) -> Self {
+        Self { pipe, capture: Capture::new(limit), room: Vec::new() }
+    }
+
+    /// Reads what is there; never ready once the stream has ended.
+    async fn more(&mut self) -> Result<(), Error> {
+        match &self.pipe {
+            None => std::future::pending().await,
+            Some(pipe) => {
+                pipe.readable().await.map_err(read_failed)?;
+                self.take()
+            }
+        }
+    }
+
+    /// Takes what the pipe holds now, without waiting.
+    fn take(&mut self) -> Result<(), Error> {
+        let Some(pipe) = &self.pipe else { return Ok(()) };
+        if self.room.is_empty() {
+            self.room.resize(CHUNK, 0);
+        }
+        match pipe.try_read(&mut self.room) {
+            Ok(0) => self.pipe = None,
+            Ok(length) => self.capture.push(self.room.get(..length).unwrap_or_default()),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(read_failed(error)),
+        }
+        Ok(())
+    }
+
+    /// Reads to the end where one is certain, else what the pipe held when the command ended.
+    async fn drain(&mut self, settled: bool) -> Result<(), Error> {
+        loop {
+            let before = self.capture.total();
+            self.take()?;
+            if self.pipe.is_none() {
+                return Ok(());
+            }
+            if self.capture.total() == before {
+                if !settled {
+                    return Ok(());
+                }
+                self.more().await?;
+            } else {
+                // A writer that never stops must not keep the time limit from being seen.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+fn read_failed(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, "cannot read the output of a command").ran_something().source(error)
+}
+
+/// For the session's own use of the open-files limit.
+pub(super) fn own_open_files() -> Option<crate::policy::Limit> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let unlimited = crate::policy::Limit::UNLIMITED;
+    Some(crate::policy::Limit {
+        resource: crate::policy::Resource::OpenFiles,
+        soft: limit.current.unwrap_or(unlimited),
+        hard: limit.maximum.unwrap_or(unlimited),
+    })
+}
+
+/// Names of variables that a session sets itself.
+pub(super) const OWN_VARIABLES: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
+
+/// Refuses a session environment that sets them: it would be without effect.
+pub(super) fn check_environment(environment: &Environment) -> Result<(), Error> {
+    for name in OWN_VARIABLES {
+        if environment.get(name).is_some() {
+            return Err(Error::new(
+                ErrorKind::EnvInvalid,
+                format!("the session sets `{name}` itself, to its temporary directory"),
+            )
+            .text("name", name)
+            .hint("leave it out; set it on a single command where another directory is meant"));
+        }
+    }
+    Ok(())
+}

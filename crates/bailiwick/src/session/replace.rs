@@ -1,0 +1,176 @@
+//! Replacing the write roots of a session.
+
+use std::future::{Future, IntoFuture};
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bailiwick_wire::{Event, Request};
+
+use super::state::{Progress, Shared, unexpected, worker_lost};
+use super::{Active, Session};
+use crate::error::{Error, ErrorKind, Field};
+use crate::guard::{self, Grant};
+use crate::identity::PinnedDir;
+use crate::worker::{Enforcement, TemporaryDir, grant_ruleset};
+use crate::policy::Protection;
+use crate::store::StoreDir;
+
+/// What to do about commands that still run under the grant that is to be replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum WhenBusy {
+    /// Refuse, and list them.
+    #[default]
+    Refuse,
+    /// Wait for them to end, at most this long, then refuse.
+    Wait(Duration),
+    /// End their whole trees.
+    Kill,
+}
+
+/// A replacement of write roots, before it is awaited.
+#[derive(Debug)]
+#[must_use = "nothing is replaced until this is awaited"]
+pub struct Replace<'s> {
+    session: &'s Session,
+    roots: Vec<PathBuf>,
+    when_busy: WhenBusy,
+}
+
+impl Session {
+    /// Replaces the write roots, for commands that start from then on.
+    ///
+    /// Await it, or say first what to do [when commands still run](Replace::when_busy).
+    ///
+    /// # Errors
+    /// All that [`SessionBuilder::open`](super::SessionBuilder::open) says of roots and protections;
+    /// `SessionBusy` with the commands that run; `GrantFailed`, `SessionClosed`, `WorkerLost`. After an error the grant before
+    /// is in force.
+    pub fn replace_write_roots<I>(&self, roots: I) -> Replace<'_>
+    where
+        I: IntoIterator,
+        I::Item: Into<PathBuf>,
+    {
+        let roots = roots.into_iter().map(Into::into).collect();
+        Replace { session: self, roots, when_busy: WhenBusy::default() }
+    }
+}
+
+impl<'s> Replace<'s> {
+    /// Says what to do about commands that still run. By default the replacement is refused.
+    pub fn when_busy(mut self, when_busy: WhenBusy) -> Self {
+        self.when_busy = when_busy;
+        self
+    }
+
+    async fn run(self) -> Result<(), Error> {
+        let session = self.session;
+        // Waits for commands that are starting, and lets none start until this is over.
+        let mut active = session.active.write().await;
+        session.shared.check_open()?;
+        let mut policy = active.grant.policy().clone();
+        policy.write_roots = self.roots;
+        let grant = guard::issue(&policy, active.grant.protected().clone())?;
+        clear(&session.shared, self.when_busy).await?;
+        let epoch = active.epoch + 1;
+        let enforcement =
+            establish(&session.shared, epoch, &grant, &session.store, &session.temporary).await?;
+        let before = std::mem::replace(&mut *active, Active { epoch, grant, enforcement });
+        tracing::info!(epoch, roots = active.grant.roots().len(), "write roots replaced");
+        // A worker that is gone has nothing to retire.
+        drop(session.shared.link.send(&Request::Retire { epoch: before.epoch }, &[]));
+        Ok(())
+    }
+}
+
+impl<'s> IntoFuture for Replace<'s> {
+    type Output = Result<(), Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 's>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// Deals with the commands that still run.
+async fn clear(shared: &Shared, when_busy: WhenBusy) -> Result<(), Error> {
+    let running = shared.running();
+    match when_busy {
+        _ if running.is_empty() => return Ok(()),
+        WhenBusy::Refuse => return Err(busy(&running)),
+        WhenBusy::Kill => running.iter().for_each(|(command, _)| shared.end_tree(*command)),
+        WhenBusy::Wait(_) => {}
+    }
+    let all_settled = async {
+        for (command, _) in &running {
+            if let Some(mut progress) = shared.watch(*command) {
+                // Its sender goes away when it has settled, which is as good.
+                drop(progress.wait_for(|progress| progress.settled || progress.worker_lost).await);
+            }
+        }
+    };
+    match when_busy {
+        WhenBusy::Wait(limit) => {
+            tokio::time::timeout(limit, all_settled).await.map_err(|_| busy(&shared.running()))?;
+        }
+        _ => all_settled.await,
+    }
+    shared.check_open()
+}
+
+fn busy(running: &[(u64, Progress)]) -> Error {
+    let commands = running.iter().map(|(command, _)| Field::Text(command.to_string())).collect();
+    let pids: Vec<u32> =
+        running.iter().filter_map(|(_, progress)| progress.started.map(|started| started.pid)).collect();
+    let shown: Vec<String> = pids.iter().map(ToString::to_string).collect();
+    Error::new(
+        ErrorKind::SessionBusy,
+        format!("cannot replace the write roots: commands still run under the grant in force: {}", shown.join(", ")),
+    )
+    .with("commands", Field::List(commands))
+    .with("pids", Field::List(pids.into_iter().map(|pid| Field::Number(pid.into())).collect()))
+    .hint("wait for them, end them, or say that replacing may wait for them or end them")
+}
+
+/// Has the worker confine itself to a grant, and judges what it found.
+pub(super) async fn establish(
+    shared: &Shared,
+    epoch: u32,
+    grant: &Grant,
+    store: &StoreDir,
+    temporary: &TemporaryDir,
+) -> Result<Enforcement, Error> {
+    let policy = grant.policy();
+    let mut directories: Vec<_> = grant.roots().iter().map(PinnedDir::as_fd).collect();
+    directories.push(temporary.directory().as_fd());
+    let ruleset = grant_ruleset(&directories, policy.accept.contains(&Protection::Terminals))?;
+    let answer = shared.expect_grant(epoch);
+    let request = Request::Grant(bailiwick_wire::Grant {
+        epoch,
+        network: policy.network == crate::policy::Network::Allow,
+        sysv_ipc: policy.accept.contains(&Protection::SharedMemory),
+        host_pid: std::process::id(),
+        sentinel: crate::store::SENTINEL.as_bytes().to_vec(),
+    });
+    let descriptors = [ruleset.as_fd(), store.run_dir().as_fd(), temporary.directory().as_fd()];
+    shared.link.send(&request, &descriptors).map_err(|error| worker_lost().source(error))?;
+    match answer.await.map_err(|_| worker_lost())? {
+        Event::Granted { findings, .. } => {
+            let enforcement = Enforcement::judge(policy, &findings);
+            tracing::debug!(epoch, ?findings, "the worker is confined");
+            if let Err(error) = enforcement.require(policy) {
+                drop(shared.link.send(&Request::Retire { epoch }, &[]));
+                return Err(error);
+            }
+            Ok(enforcement)
+        }
+        Event::GrantFailed { step, errno, .. } => {
+            let error = Error::new(ErrorKind::GrantFailed, format!("the worker could not confine itself: {step:?}"))
+                .text("step", format!("{step:?}"));
+            Err(if errno == 0 { error } else { error.number("errno", errno).source(std::io::Error::from_raw_os_error(errno)) })
+        }
+        _ => Err(unexpected()),
+    }
+}

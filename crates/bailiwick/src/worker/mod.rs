@@ -1,0 +1,17 @@
+//! The worker's side of a session, as the SDK sees it: its image, the socket to it, starting it, and what
+//! it found out about this host.
+
+mod enforcement;
+mod image;
+mod link;
+mod ruleset;
+mod start;
+mod temporary;
+
+pub use enforcement::{Enforcement, Kept, Standing};
+
+pub(crate) use image::Image;
+pub(crate) use link::{Link, Message};
+pub(crate) use ruleset::{grant as grant_ruleset, scope as scope_ruleset};
+pub(crate) use start::{Keeper, start};
+pub(crate) use temporary::TemporaryDir;

@@ -1,0 +1,141 @@
+//! Landlock rulesets, built here and entered by the worker: a ruleset restricts nobody until a process
+//! enters it, and its descriptor can be passed.
+//!
+//! So the descriptor that the guard judged is the very one that goes into the rule, and no path is
+//! opened by name again.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use landlock::{
+    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, Ruleset, RulesetAttr as _,
+    RulesetCreated, RulesetCreatedAttr as _, Scope,
+};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+
+use crate::error::{Error, ErrorKind, SystemCall};
+
+fn unsupported(what: &'static str, source: landlock::RulesetError) -> Error {
+    Error::new(ErrorKind::PlatformUnsupported, format!("cannot confine commands: {what}"))
+        .text("needs", "Landlock")
+        .hint("run on Linux 6.12 or newer with Landlock enabled at boot (`lsm=` must name it), outside of a container profile that blocks it")
+        .source(source)
+}
+
+/// The ruleset that all commands of a session share: signals and abstract sockets stop at it (Landlock
+/// ABI 6, Linux 6.12). Where the kernel has no scopes the ruleset restricts nothing, and the probes find
+/// signals and abstract sockets open.
+///
+/// Every Landlock layer denies to move files between directories unless it grants `refer` there, also one
+/// that handles no right of files at all. So this one grants it everywhere, and leaves the decision to
+/// the layer of the grant.
+///
+/// # Errors
+/// The kernel takes no ruleset at all.
+///
+/// # Source
+/// `landlock(7)` on `LANDLOCK_ACCESS_FS_REFER`; that it holds for a layer of scopes was measured (Linux 6.18).
+pub(crate) fn scope() -> Result<OwnedFd, Error> {
+    let refer = || Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::Refer);
+    let ruleset = refer()
+        .and_then(|ruleset| ruleset.scope(Scope::AbstractUnixSocket | Scope::Signal))
+        .and_then(Ruleset::create)
+        .or_else(|_| refer().and_then(Ruleset::create))
+        .map_err(|error| unsupported("this kernel takes no Landlock ruleset", error))?;
+    let ruleset = match open("/")? {
+        Some(root) => ruleset.add_rule(PathBeneath::new(root.as_fd(), AccessFs::Refer)).map_err(rule_failed)?,
+        None => ruleset,
+    };
+    descriptor(ruleset)
+}
+
+fn rule_failed(error: landlock::RulesetError) -> Error {
+    Error::new(ErrorKind::GrantFailed, "the kernel did not take a rule of the grant").source(error)
+}
+
+fn descriptor(ruleset: RulesetCreated) -> Result<OwnedFd, Error> {
+    Option::<OwnedFd>::from(ruleset).ok_or_else(|| {
+        Error::new(ErrorKind::PlatformUnsupported, "cannot confine commands: this kernel takes no Landlock ruleset")
+            .text("needs", "Landlock")
+            .hint("run on Linux 6.12 or newer with Landlock enabled at boot")
+    })
+}
+
+/// A ruleset that handles the rights of ABI 5 (Linux 6.10), else those of ABI 3 (6.2). Below the latter
+/// `truncate` of a file outside the roots is not governed, and content is not protected: that is no choice.
+///
+/// Each set is tried by making a ruleset, since a kernel may claim a version whose rights it refuses.
+fn create() -> Result<(BitFlags<AccessFs>, RulesetCreated), Error> {
+    let with = |rights: BitFlags<AccessFs>| {
+        Ruleset::default()
+            .set_compatibility(CompatLevel::HardRequirement)
+            .handle_access(rights)
+            .and_then(Ruleset::create)
+    };
+    let newest = AccessFs::from_all(ABI::V5);
+    if let Ok(ruleset) = with(newest) {
+        return Ok((newest, ruleset));
+    }
+    let oldest = AccessFs::from_all(ABI::V3);
+    match with(oldest) {
+        Ok(ruleset) => Ok((oldest, ruleset)),
+        Err(error) => Err(unsupported(
+            "this kernel's Landlock cannot refuse `truncate`, which needs ABI 3 (Linux 6.2)",
+            error,
+        )),
+    }
+}
+
+/// Devices that every command may use, though they lie outside its roots: they hold no state.
+const PLAIN_DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+/// Devices for terminals of a command's own. They reach every terminal of the same user.
+const TERMINAL_DEVICES: &[&str] = &["/dev/ptmx", "/dev/tty", "/dev/pts"];
+
+/// The ruleset of a grant: read everything, write below `roots`.
+///
+/// # Errors
+/// [`ErrorKind::PlatformUnsupported`] where Landlock lacks a right that content needs, and
+/// [`ErrorKind::GrantFailed`] where a rule is not taken.
+///
+/// # Kernel
+/// Landlock ABI 3 (Linux 6.2); device ioctls from ABI 5 (6.10).
+pub(crate) fn grant(roots: &[BorrowedFd<'_>], terminals: bool) -> Result<OwnedFd, Error> {
+    let (handled, mut ruleset) = create()?;
+    // Requests to devices are refused below the roots too: none can be made there, so whatever lies there
+    // was not made by a command.
+    let read = AccessFs::Execute | AccessFs::ReadFile | AccessFs::ReadDir;
+    let below_root = handled & !(AccessFs::MakeBlock | AccessFs::MakeChar | AccessFs::IoctlDev);
+    // `/dev/zero` is a plain device without requests of its own; that a request to it is refused is
+    // what the probe of this right looks for.
+    let plain = handled & (AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate);
+    let terminal = handled
+        & (AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::Truncate | AccessFs::IoctlDev);
+
+    let root = open("/")?;
+    if let Some(root) = &root {
+        ruleset = ruleset.add_rule(PathBeneath::new(root.as_fd(), read)).map_err(rule_failed)?;
+    }
+    for directory in roots {
+        ruleset = ruleset.add_rule(PathBeneath::new(directory, below_root)).map_err(rule_failed)?;
+    }
+    let devices = PLAIN_DEVICES.iter().map(|path| (path, plain));
+    let terminals = TERMINAL_DEVICES.iter().filter(|_| terminals).map(|path| (path, terminal));
+    for (path, rights) in devices.chain(terminals) {
+        // A host without the device has nothing to grant.
+        let Some(device) = open(path)? else { continue };
+        let directory = rustix::fs::fstat(&device)
+            .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir());
+        let rights = if directory { rights } else { rights & !BitFlags::from(AccessFs::ReadDir) };
+        ruleset = ruleset.add_rule(PathBeneath::new(device.as_fd(), rights)).map_err(rule_failed)?;
+    }
+    descriptor(ruleset)
+}
+
+fn open(path: &str) -> Result<Option<OwnedFd>, Error> {
+    match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(errno) => Err(Error::new(ErrorKind::GrantFailed, format!("cannot open `{path}` for a rule of the grant"))
+            .source(SystemCall::new("openat", path, errno))),
+    }
+}
