@@ -21,10 +21,13 @@ pub const PLAIN_UID: u32 = 61234;
 pub const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// Says to a re-run that it is one.
-pub(crate) const ROLE: &str = "BAILIWICK_TEST_ROLE";
+const ROLE: &str = "BAILIWICK_TEST_ROLE";
 
 /// Names the file in which a re-run leaves the proof that its body ran to the end.
-pub(crate) const PROOF: &str = "BAILIWICK_TEST_PROOF";
+const PROOF: &str = "BAILIWICK_TEST_PROOF";
+
+/// Beside the proof, the file in which a re-run lists the directories of `/tmp` that it makes.
+const WORLDS: &str = "worlds";
 
 /// One test of a case: a name, a body, and how its plain run is made.
 #[derive(Debug)]
@@ -169,6 +172,7 @@ impl<'a> Rerun<'a> {
         let scratch = Scratch::new(self.uid);
         let status = self.start_and_wait(&scratch);
         let left = self.end_leftovers();
+        scratch.remove_worlds();
 
         // Skips are handed on even when the run failed: they may be the reason.
         if let Ok(skips) = fs::read(scratch.path("ledger")) {
@@ -324,6 +328,13 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// Notes a directory that this re-run has made, so that its starter can remove it should this run be killed.
+pub(crate) fn note_world(path: &Path) {
+    let Some(proof) = std::env::var_os(PROOF) else { return };
+    let line = format!("{}\n", path.display());
+    ledger::append(&Path::new(&proof).with_file_name(WORLDS), line.as_bytes());
+}
+
 fn proof_of(test: &str) -> Vec<u8> {
     format!("{test} ran to its end").into_bytes()
 }
@@ -347,6 +358,15 @@ impl Scratch {
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
+    }
+
+    /// Removes what a killed run could not remove itself.
+    fn remove_worlds(&self) {
+        let listed = fs::read_to_string(self.path(WORLDS)).unwrap_or_default();
+        let ours = |path: &&Path| {
+            path.to_str().is_some_and(|path| path.starts_with("/tmp/bw-") && !path.contains(".."))
+        };
+        listed.lines().map(Path::new).filter(ours).for_each(remove_tree);
     }
 
     fn give(&self, path: &Path) -> io::Result<()> {

@@ -58,13 +58,13 @@ pub fn path() -> PathBuf {
     }
 }
 
-/// Appends whole lines to a ledger.
+/// Appends whole lines to a file that several processes write.
 pub(crate) fn append(path: &Path, lines: &[u8]) {
     let written = OpenOptions::new().create(true).append(true).open(path).and_then(|mut file| {
         file.write_all(lines) // one write(2) in practice: a line is far below any limit
     });
     // A skip that is not recorded would be a silent one.
-    written.unwrap_or_else(|error| panic!("record a skip in {}: {error}", path.display()));
+    written.unwrap_or_else(|error| panic!("append to {}: {error}", path.display()));
 }
 
 /// `BINARY::TEST`, the binary without the hash that cargo adds.

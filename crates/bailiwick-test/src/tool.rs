@@ -72,7 +72,8 @@ fn source(name: &str) -> Option<PathBuf> {
     let registered = SOURCES.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
     // target/PROFILE/deps/TEST-HASH lies beside target/PROFILE/NAME. A documentation test lies elsewhere.
     let beside = || Some(std::env::current_exe().ok()?.ancestors().nth(2)?.join(name));
-    registered.or_else(beside).filter(|path| path.is_file())
+    let is_file = |path: &PathBuf| path.is_file();
+    registered.filter(is_file).or_else(beside).filter(is_file)
 }
 
 fn share(name: &str, source: &Path) -> PathBuf {

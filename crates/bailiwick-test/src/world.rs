@@ -124,6 +124,7 @@ pub(crate) fn fresh_directory(prefix: &str) -> PathBuf {
         name
     });
     let path = Path::new("/tmp").join(name);
+    crate::case::note_world(&path);
     // Fails when the name exists, which also refuses a link that somebody planted.
     DirBuilder::new()
         .mode(0o700)

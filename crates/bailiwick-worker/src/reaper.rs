@@ -65,11 +65,14 @@ fn run(
     let mut exited = false;
     loop {
         match sys::wait(true, false) {
+            // It stopped because it made this process its tracer, which has no use for that.
+            Ok(Some(child)) if child.stopped() => sys::may_fail(sys::detach(child.pid)),
             Ok(Some(child)) if child.pid == pid && !exited => {
                 exited = true;
                 // The commonest case by far is a command that leaves nothing: say both at once.
                 let rest = loop {
                     match sys::wait(false, false) {
+                        Ok(Some(child)) if child.stopped() => sys::may_fail(sys::detach(child.pid)),
                         Ok(Some(_)) => descendants = descendants.saturating_add(1),
                         rest => break rest,
                     }

@@ -40,7 +40,7 @@ pub use error::{Error, ErrorKind, Field, Ran};
 pub use policy::{Environment, Layer, Limit, Network, Policy, Protection, Resource};
 pub use rustix::process::Signal;
 pub use session::{
-    Captured, Child, ChildStderr, ChildStdin, ChildStdout, CloseReport, ClosedProcess, Command, CommandId, Ending, Output,
-    Process, Replace, Session, SessionBuilder, Stdio, WhenBusy,
+    Captured, Child, ChildStderr, ChildStdin, ChildStdout, CloseReport, ClosedProcess, Command, CommandId,
+    Ending, Output, Process, Replace, Session, SessionBuilder, Stdio, WhenBusy,
 };
 pub use worker::{Enforcement, Kept, Standing};

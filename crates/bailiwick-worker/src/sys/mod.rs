@@ -20,7 +20,7 @@ pub(crate) use credentials::{
 };
 pub(crate) use file::*;
 pub(crate) use process::{
-    CORE, OPEN_FILES, ResourceLimit, Waited, clone_child, exit_now, kill, limit, pidfd_open,
+    CORE, OPEN_FILES, ResourceLimit, Waited, clone_child, detach, exit_now, kill, limit, pidfd_open,
     pidfd_signal, process_id, set_limit, setsid, wait,
 };
 pub(crate) use signal::{SignalFd, block_all_signals, default_dispositions, set_mask};
@@ -112,6 +112,6 @@ pub(crate) mod number {
         SHMCTL = 31, SIGNALFD4 = 289, DUP3 = 292, PERF_EVENT_OPEN = 298, FANOTIFY_INIT = 300,
         PRLIMIT64 = 302, PROCESS_VM_READV = 310, SECCOMP = 317, BPF = 321, USERFAULTFD = 323, EXECVE = 59,
         KEYCTL = 250, PIDFD_SEND_SIGNAL = 424, IO_URING_SETUP = 425, OPEN_TREE = 428, PIDFD_OPEN = 434,
-        CLOSE_RANGE = 436, LANDLOCK_RESTRICT_SELF = 446, MEMFD_CREATE = 319,
+        CLOSE_RANGE = 436, LANDLOCK_RESTRICT_SELF = 446, MEMFD_CREATE = 319, PTRACE = 101,
     }
 }

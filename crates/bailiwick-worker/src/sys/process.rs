@@ -37,7 +37,8 @@ pub(crate) struct Waited {
 }
 
 impl Waited {
-    /// The child did not end, it was stopped.
+    /// The child did not end, it was stopped. Without asking for stops this is so only for a child that
+    /// made its parent its tracer (`PTRACE_TRACEME`).
     pub(crate) fn stopped(self) -> bool {
         self.status & 0xff == 0x7f
     }
@@ -59,6 +60,13 @@ pub(crate) fn wait(block: bool, stops: bool) -> Result<Option<Waited>> {
         Ok(pid) => Ok(Some(Waited { pid, status })),
         Err(_) => Err(Errno::PROTO),
     }
+}
+
+/// Lets a child go that made this process its tracer.
+pub(crate) fn detach(pid: i32) -> Result<()> {
+    const PTRACE_DETACH: usize = 17;
+    // SAFETY: no pointers.
+    unsafe { call(number::PTRACE, [PTRACE_DETACH, int(pid), 0, 0, 0, 0]) }.map(drop)
 }
 
 /// `kill(2)`.

@@ -30,7 +30,7 @@ fn system_call_numbers_are_the_kernels() {
         BPF SYS_bpf, USERFAULTFD SYS_userfaultfd, EXECVE SYS_execve, KEYCTL SYS_keyctl,
         PIDFD_SEND_SIGNAL SYS_pidfd_send_signal, IO_URING_SETUP SYS_io_uring_setup,
         OPEN_TREE SYS_open_tree, PIDFD_OPEN SYS_pidfd_open, CLOSE_RANGE SYS_close_range,
-        LANDLOCK_RESTRICT_SELF SYS_landlock_restrict_self, MEMFD_CREATE SYS_memfd_create,
+        LANDLOCK_RESTRICT_SELF SYS_landlock_restrict_self, MEMFD_CREATE SYS_memfd_create, PTRACE SYS_ptrace,
     );
     assert_eq!(checked, number::ALL.len(), "a number is not compared");
 }

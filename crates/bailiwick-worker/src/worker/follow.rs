@@ -101,8 +101,11 @@ impl Worker {
         self.settle_lost()
     }
 
-    /// A command stopped one of the session's own processes: the tree must not hang on it.
+    /// A command stopped one of the session's own processes: the tree must not hang on it. Or an adopted
+    /// process made the worker its tracer, and waits for it.
     fn resume(&self, pid: i32) {
+        // Most are not traced.
+        sys::may_fail(sys::detach(pid));
         if !self.adopts() || self.own().contains(&pid) {
             // It may have been killed since.
             sys::may_fail(sys::kill(pid, SIGCONT));

@@ -158,7 +158,9 @@ impl<'a> Examined<'a> {
         };
         match places.as_ref().map(|places| places.judge(&pin, &chain)) {
             Ok(Ok(None)) => {}
-            Ok(Ok(Some(reason))) => self.refusals.push(refusal::forbidden(self.index, &pin, reason)),
+            Ok(Ok(Some(reason))) => {
+                self.refusals.push(refusal::forbidden(self.index, &pin, reason, protected))
+            }
             Ok(Err(fault)) => self.refuse(fault),
             Err(fault) => self.refusals.push(refusal::unjudged(self.index, &pin, fault)),
         }

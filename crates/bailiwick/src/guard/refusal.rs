@@ -1,7 +1,7 @@
 //! The words of a refusal.
 
 use super::forbidden::Forbidden;
-use super::protected::{ProtectedKind, ProtectedObject};
+use super::protected::{ProtectedKind, ProtectedObject, ProtectedSet};
 use super::verdict::Relation;
 use crate::error::{Error, ErrorKind, Quoted};
 use crate::identity::{Fault, Key, Look, PinnedDir, Role, user};
@@ -95,13 +95,26 @@ impl Overlap<'_> {
 }
 
 /// A directory that is never a write root.
-pub(super) fn forbidden(index: usize, root: &PinnedDir, reason: Forbidden) -> Error {
-    Role::Root(index)
+pub(super) fn forbidden(
+    index: usize,
+    root: &PinnedDir,
+    reason: Forbidden,
+    protected: &ProtectedSet,
+) -> Error {
+    let error = Role::Root(index)
         .error(ErrorKind::RootForbidden, &reason.predicate(), root.given())
         .path("canonical", root.canonical())
         .text("device", root.id().key().device())
         .text("inode", root.id().inode.to_string())
-        .hint(reason.hint())
+        .hint(reason.hint());
+    match protected.objects().first() {
+        // `/` is around everything; that is worth saying beside the plainer reason.
+        Some(object) if reason == Forbidden::Everything => error
+            .path("protected", object.canonical())
+            .text("protected_kind", object.kind().name())
+            .text("relation", Relation::Around.name()),
+        _ => error,
+    }
 }
 
 /// A directory of which it cannot be told whether it is `/` or lies in `/dev`, because those could not be opened.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use bailiwick_wire::{HowEnded, Request};
 use serde::Serialize;
 
+use super::Session;
 use super::child::Process;
 use super::state::{Closing, worker_lost};
-use super::Session;
 use crate::error::{Error, ErrorKind, Field, Ran};
 
 /// How long after its word that all has ended the worker and its keeper may take to end themselves, and how long
@@ -127,10 +127,13 @@ fn closed_process(ended: &bailiwick_wire::Ended) -> ClosedProcess {
 }
 
 fn unknown(reason: &'static str) -> Error {
-    Error::new(ErrorKind::SettlementUnknown, format!("it is not known whether every process has ended: {reason}"))
-        .text("reason", reason)
-        .with_ran(Ran::Unknown)
-        .hint("treat them as alive; close again")
+    Error::new(
+        ErrorKind::SettlementUnknown,
+        format!("it is not known whether every process has ended: {reason}"),
+    )
+    .text("reason", reason)
+    .with_ran(Ran::Unknown)
+    .hint("treat them as alive; close again")
 }
 
 fn not_settled(ended: &[bailiwick_wire::Ended]) -> Error {
@@ -139,13 +142,15 @@ fn not_settled(ended: &[bailiwick_wire::Ended]) -> Error {
         .filter(|ended| ended.how == HowEnded::NotConfirmed)
         .map(|ended| Process::from(ended.process.clone()))
         .collect();
-    let describe = |process: &Process| {
-        format!("{} `{}` (state {})", process.pid, process.name, process.state)
-    };
+    let describe =
+        |process: &Process| format!("{} `{}` (state {})", process.pid, process.name, process.state);
     let list: Vec<String> = left.iter().map(describe).collect();
     let pids = left.iter().map(|process| Field::Number(process.pid.into())).collect();
-    Error::new(ErrorKind::NotSettled, format!("processes of the session were still there at the deadline: {}", list.join(", ")))
-        .with("pids", Field::List(pids))
-        .with("processes", Field::List(list.into_iter().map(Field::Text).collect()))
-        .hint("state D is a wait inside the kernel that nobody can end: see what it waits for, then close again")
+    Error::new(
+        ErrorKind::NotSettled,
+        format!("processes of the session were still there at the deadline: {}", list.join(", ")),
+    )
+    .with("pids", Field::List(pids))
+    .with("processes", Field::List(list.into_iter().map(Field::Text).collect()))
+    .hint("state D is a wait inside the kernel that nobody can end: see what it waits for, then close again")
 }

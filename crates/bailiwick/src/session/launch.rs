@@ -146,7 +146,8 @@ fn connect(
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
 ) -> Result<Child, Error> {
-    let failed = |error: std::io::Error| Error::new(ErrorKind::Io, "cannot watch a pipe of a command").source(error);
+    let failed =
+        |error: std::io::Error| Error::new(ErrorKind::Io, "cannot watch a pipe of a command").source(error);
     let connected = (|| {
         child.stdin = stdin.map(pipe::Sender::from_owned_fd).transpose()?.map(ChildStdin);
         child.stdout = stdout.map(pipe::Receiver::from_owned_fd).transpose()?.map(ChildStdout);
@@ -211,16 +212,22 @@ fn check_shape(command: &Command<'_>) -> Result<(), Error> {
         return Err(invalid("the program of a command is empty".to_owned()).hint("name a program"));
     }
     if nul(&command.program) {
-        return Err(invalid(format!("the program of a command holds a NUL byte: {}", Quoted::new(&command.program)))
-            .path("program", &command.program)
-            .hint("no path holds a NUL byte; take it out"));
+        return Err(invalid(format!(
+            "the program of a command holds a NUL byte: {}",
+            Quoted::new(&command.program)
+        ))
+        .path("program", &command.program)
+        .hint("no path holds a NUL byte; take it out"));
     }
     for (index, arg) in command.args.iter().enumerate() {
         if nul(arg) {
-            return Err(invalid(format!("argument {index} of a command holds a NUL byte: {}", Quoted::new(arg)))
-                .number("index", index)
-                .path("argument", arg)
-                .hint("pass such data through standard input or a file"));
+            return Err(invalid(format!(
+                "argument {index} of a command holds a NUL byte: {}",
+                Quoted::new(arg)
+            ))
+            .number("index", index)
+            .path("argument", arg)
+            .hint("pass such data through standard input or a file"));
         }
     }
     let set = command.environment.iter().filter_map(|change| match change {
@@ -255,10 +262,15 @@ fn not_started(command: &Command<'_>, step: Step, errno: i32, size: usize) -> Er
     let answer = Errno::from_raw_os_error(errno);
     let error = match (step, answer) {
         (Step::Exec, Errno::NOENT | Errno::NOTDIR) => {
-            let error = Error::new(ErrorKind::CommandNotFound, format!("the program of a command does not exist: {program}"));
+            let error = Error::new(
+                ErrorKind::CommandNotFound,
+                format!("the program of a command does not exist: {program}"),
+            );
             let named = command.program.as_bytes().contains(&b'/');
             if named && Path::new(&command.program).exists() {
-                error.hint("the file is there, but its interpreter is not: see its first line, or `readelf -l`")
+                error.hint(
+                    "the file is there, but its interpreter is not: see its first line, or `readelf -l`",
+                )
             } else if named {
                 error.hint("give the absolute path of an existing program")
             } else {
@@ -272,8 +284,11 @@ fn not_started(command: &Command<'_>, step: Step, errno: i32, size: usize) -> Er
             } else {
                 "set its execute bit, and see that this user may reach it"
             };
-            Error::new(ErrorKind::CommandNotExecutable, format!("the program of a command cannot be executed: {program}"))
-                .hint(hint)
+            Error::new(
+                ErrorKind::CommandNotExecutable,
+                format!("the program of a command cannot be executed: {program}"),
+            )
+            .hint(hint)
         }
         (Step::WorkingDirectory, _) => Error::new(
             ErrorKind::CwdNotAccessible,
@@ -286,7 +301,11 @@ fn not_started(command: &Command<'_>, step: Step, errno: i32, size: usize) -> Er
         (step, _) => Error::new(ErrorKind::CommandStart, format!("cannot start {program}: {step:?}")),
     };
     let error = error.path("program", &command.program).text("step", format!("{step:?}"));
-    if errno == 0 { error } else { error.number("errno", errno).source(std::io::Error::from_raw_os_error(errno)) }
+    if errno == 0 {
+        error
+    } else {
+        error.number("errno", errno).source(std::io::Error::from_raw_os_error(errno))
+    }
 }
 
 /// Ends a command whose output nobody waits for any more.

@@ -13,9 +13,9 @@ use super::{Active, Session};
 use crate::error::{Error, ErrorKind, Field};
 use crate::guard::{self, Grant};
 use crate::identity::PinnedDir;
-use crate::worker::{Enforcement, TemporaryDir, grant_ruleset};
 use crate::policy::Protection;
 use crate::store::StoreDir;
+use crate::worker::{Enforcement, TemporaryDir, grant_ruleset};
 
 /// What to do about commands that still run under the grant that is to be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -127,7 +127,10 @@ fn busy(running: &[(u64, Progress)]) -> Error {
     let shown: Vec<String> = pids.iter().map(ToString::to_string).collect();
     Error::new(
         ErrorKind::SessionBusy,
-        format!("cannot replace the write roots: commands still run under the grant in force: {}", shown.join(", ")),
+        format!(
+            "cannot replace the write roots: commands still run under the grant in force: {}",
+            shown.join(", ")
+        ),
     )
     .with("commands", Field::List(commands))
     .with("pids", Field::List(pids.into_iter().map(|pid| Field::Number(pid.into())).collect()))
@@ -167,9 +170,14 @@ pub(super) async fn establish(
             Ok(enforcement)
         }
         Event::GrantFailed { step, errno, .. } => {
-            let error = Error::new(ErrorKind::GrantFailed, format!("the worker could not confine itself: {step:?}"))
-                .text("step", format!("{step:?}"));
-            Err(if errno == 0 { error } else { error.number("errno", errno).source(std::io::Error::from_raw_os_error(errno)) })
+            let error =
+                Error::new(ErrorKind::GrantFailed, format!("the worker could not confine itself: {step:?}"))
+                    .text("step", format!("{step:?}"));
+            Err(if errno == 0 {
+                error
+            } else {
+                error.number("errno", errno).source(std::io::Error::from_raw_os_error(errno))
+            })
         }
         _ => Err(unexpected()),
     }

@@ -153,7 +153,8 @@ impl Shared {
         let finished = match event {
             Event::Started { command, pid, start_time } => {
                 progress(command, &|p| p.started = Some(Started { pid, start_time }));
-                let abandoned = state.commands.get(&command).is_some_and(|watched| watched.borrow().abandoned);
+                let abandoned =
+                    state.commands.get(&command).is_some_and(|watched| watched.borrow().abandoned);
                 drop(state);
                 if abandoned {
                     self.end_tree(command);

@@ -7,8 +7,8 @@
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use landlock::{
-    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, Ruleset, RulesetAttr as _,
-    RulesetCreated, RulesetCreatedAttr as _, Scope,
+    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, Ruleset,
+    RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, Scope,
 };
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -36,14 +36,17 @@ fn unsupported(what: &'static str, source: landlock::RulesetError) -> Error {
 /// # Source
 /// `landlock(7)` on `LANDLOCK_ACCESS_FS_REFER`; that it holds for a layer of scopes was measured (Linux 6.18).
 pub(crate) fn scope() -> Result<OwnedFd, Error> {
-    let refer = || Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::Refer);
+    let refer =
+        || Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::Refer);
     let ruleset = refer()
         .and_then(|ruleset| ruleset.scope(Scope::AbstractUnixSocket | Scope::Signal))
         .and_then(Ruleset::create)
         .or_else(|_| refer().and_then(Ruleset::create))
         .map_err(|error| unsupported("this kernel takes no Landlock ruleset", error))?;
     let ruleset = match open("/")? {
-        Some(root) => ruleset.add_rule(PathBeneath::new(root.as_fd(), AccessFs::Refer)).map_err(rule_failed)?,
+        Some(root) => {
+            ruleset.add_rule(PathBeneath::new(root.as_fd(), AccessFs::Refer)).map_err(rule_failed)?
+        }
         None => ruleset,
     };
     descriptor(ruleset)
@@ -55,9 +58,12 @@ fn rule_failed(error: landlock::RulesetError) -> Error {
 
 fn descriptor(ruleset: RulesetCreated) -> Result<OwnedFd, Error> {
     Option::<OwnedFd>::from(ruleset).ok_or_else(|| {
-        Error::new(ErrorKind::PlatformUnsupported, "cannot confine commands: this kernel takes no Landlock ruleset")
-            .text("needs", "Landlock")
-            .hint("run on Linux 6.12 or newer with Landlock enabled at boot")
+        Error::new(
+            ErrorKind::PlatformUnsupported,
+            "cannot confine commands: this kernel takes no Landlock ruleset",
+        )
+        .text("needs", "Landlock")
+        .hint("run on Linux 6.12 or newer with Landlock enabled at boot")
     })
 }
 
@@ -109,7 +115,11 @@ pub(crate) fn grant(roots: &[BorrowedFd<'_>], terminals: bool) -> Result<OwnedFd
     // what the probe of this right looks for.
     let plain = handled & (AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate);
     let terminal = handled
-        & (AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::Truncate | AccessFs::IoctlDev);
+        & (AccessFs::ReadFile
+            | AccessFs::WriteFile
+            | AccessFs::ReadDir
+            | AccessFs::Truncate
+            | AccessFs::IoctlDev);
 
     let root = open("/")?;
     if let Some(root) = &root {
@@ -135,7 +145,9 @@ fn open(path: &str) -> Result<Option<OwnedFd>, Error> {
     match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Ok(opened) => Ok(Some(opened)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(errno) => Err(Error::new(ErrorKind::GrantFailed, format!("cannot open `{path}` for a rule of the grant"))
-            .source(SystemCall::new("openat", path, errno))),
+        Err(errno) => {
+            Err(Error::new(ErrorKind::GrantFailed, format!("cannot open `{path}` for a rule of the grant"))
+                .source(SystemCall::new("openat", path, errno)))
+        }
     }
 }

@@ -24,13 +24,14 @@ pub(crate) struct Keeper {
 /// # Errors
 /// [`ErrorKind::WorkerStart`], [`ErrorKind::PlatformUnsupported`].
 pub(crate) fn start(image: Image, temporary: &TemporaryDir) -> Result<(Keeper, OwnedFd), Error> {
-    let failed = |what: &'static str| move |error: std::io::Error| {
-        Error::new(ErrorKind::WorkerStart, format!("cannot start the worker: {what}")).source(error)
+    let failed = |what: &'static str| {
+        move |error: std::io::Error| {
+            Error::new(ErrorKind::WorkerStart, format!("cannot start the worker: {what}")).source(error)
+        }
     };
     let image = image.descriptor()?;
-    let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(|errno| failed("socketpair")(errno.into()))?;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(|errno| failed("socketpair")(errno.into()))?;
     let directory = temporary.directory().try_clone().map_err(failed("duplicate a descriptor"))?;
     // std starts a program without a change of user or directory by posix_spawn, which shares memory
     // until exec: the size of this process does not matter. Descriptors travel as 0 and 1, so that
@@ -44,13 +45,12 @@ pub(crate) fn start(image: Image, temporary: &TemporaryDir) -> Result<(Keeper, O
         .stdout(Stdio::from(directory))
         .stderr(Stdio::null());
     let child = command.spawn().map_err(|error| match error.raw_os_error() {
-        Some(code) if code == rustix::io::Errno::NOENT.raw_os_error() => Error::new(
-            ErrorKind::PlatformUnsupported,
-            "cannot start the worker: `/proc` is not mounted here",
-        )
-        .text("needs", "/proc")
-        .hint("mount procfs at `/proc`; the session needs it for itself, not for its commands")
-        .source(error),
+        Some(code) if code == rustix::io::Errno::NOENT.raw_os_error() => {
+            Error::new(ErrorKind::PlatformUnsupported, "cannot start the worker: `/proc` is not mounted here")
+                .text("needs", "/proc")
+                .hint("mount procfs at `/proc`; the session needs it for itself, not for its commands")
+                .source(error)
+        }
         _ => failed("spawn")(error),
     })?;
     let pid = child.id();

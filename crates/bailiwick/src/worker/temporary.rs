@@ -40,7 +40,10 @@ impl TemporaryDir {
             let mut random = [0_u8; 8];
             getrandom(&mut random, GetRandomFlags::empty())
                 .map_err(|errno| failed("getrandom", parent, errno))?;
-            let name: String = random.iter().map(|byte| char::from(b"abcdefghijklmnopqrstuvwxyz012345"[usize::from(byte % 32)])).collect();
+            let name: String = random
+                .iter()
+                .map(|byte| char::from(b"abcdefghijklmnopqrstuvwxyz012345"[usize::from(byte % 32)]))
+                .collect();
             let path = parent.join(format!("bw-{name}"));
             if path.as_os_str().as_bytes().len() > LONGEST {
                 return Err(Error::new(
@@ -49,7 +52,10 @@ impl TemporaryDir {
                 )
                 .path("parent", parent)
                 .number("limit", LONGEST)
-                .hint(format!("choose a parent of at most {} bytes, so that sockets below it fit", LONGEST - 12)));
+                .hint(format!(
+                    "choose a parent of at most {} bytes, so that sockets below it fit",
+                    LONGEST - 12
+                )));
             }
             // mkdir neither follows a link nor takes over what is there, so a squatter costs one more try.
             match mkdir(&path, Mode::RWXU) {

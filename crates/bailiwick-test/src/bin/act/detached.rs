@@ -1,5 +1,6 @@
 //! Acts that leave processes behind. All are bounded: in number, and in time by an alarm.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::process::Resource;
@@ -76,15 +77,18 @@ fn fork_bomb(arguments: &mut Arguments) -> Answer {
     sys::processes::alarm(LIFE);
     let made = sys::memory::shared_counter().prepare("share a counter")?;
     loop {
-        if kind != "refill" && made.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= count {
+        if made.fetch_add(1, Ordering::Relaxed) >= count && kind != "refill" {
             return rest(LIFE, "");
         }
         match sys::processes::fork() {
             // A child inherits no alarm.
             Ok(None) => sys::processes::alarm(LIFE),
             Ok(Some(_)) if kind == "hop" => return Err(Failed::Silent),
-            // Refused for now: the limit is reached.
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            // Refused for now: the limit is reached, zombies included. Not made, so not counted.
+            Err(_) => {
+                made.fetch_sub(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(1));
+            }
             Ok(Some(_)) => {}
         }
         if matches!(kind.as_str(), "setsid" | "refill") {
