@@ -76,20 +76,27 @@ impl Case {
 
     /// Runs the body as root, or records that this run is not root's.
     pub fn as_root(self) {
+        ledger::name_test(self.test);
         if ledger::met(Need::Root, "runs the case as root") {
             self.run();
         }
         self.prove();
     }
 
-    /// Runs the body as a plain user: here, or in a re-run when this process is root's.
+    /// Runs the body as a plain user: here, or in a re-run when this process is root's. A case with a uid of
+    /// its own needs root for that, and is a recorded skip without.
     ///
     /// # Panics
     ///
     /// If the body fails, does not end in time, or leaves processes under a uid of its own.
     pub fn as_user(self) {
+        ledger::name_test(self.test);
         if !is_root() {
-            self.run();
+            // A case that asks for a uid of its own must not run under somebody's account.
+            let is_its_own = self.uid == PLAIN_UID || rustix::process::geteuid().as_raw() == self.uid;
+            if is_its_own || ledger::met(Need::Root, "runs the case under a uid of its own") {
+                self.run();
+            }
             return self.prove();
         }
         tool::register(&self.binaries);

@@ -5,6 +5,7 @@
 //! Lines are appended with one `write` on a descriptor opened with `O_APPEND`, so that tests of any process
 //! may write at the same time.
 
+use std::cell::Cell;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -67,6 +68,15 @@ pub(crate) fn append(path: &Path, lines: &[u8]) {
     written.unwrap_or_else(|error| panic!("append to {}: {error}", path.display()));
 }
 
+thread_local! {
+    static CURRENT: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// Says which test runs on this thread.
+pub(crate) fn name_test(test: &'static str) {
+    CURRENT.set(Some(test));
+}
+
 /// `BINARY::TEST`, the binary without the hash that cargo adds.
 fn test_name() -> String {
     let binary = std::env::current_exe().ok();
@@ -80,6 +90,9 @@ fn test_name() -> String {
 }
 
 fn current_test() -> String {
+    if let Some(test) = CURRENT.get() {
+        return test.to_owned();
+    }
     match std::thread::current().name() {
         // libtest names the thread of a test after it, and uses the main thread for a single one.
         Some(name) if name != "main" => name.to_owned(),

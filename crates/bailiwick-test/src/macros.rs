@@ -11,7 +11,8 @@
 /// Options follow the parameter:
 ///
 /// - `uid = 61240`: the uid of the plain run. A case that forks without bound takes one of its own, so that
-///   `RLIMIT_NPROC` counts its processes alone; whatever that uid leaves behind fails the case.
+///   `RLIMIT_NPROC` counts its processes alone; whatever that uid leaves behind fails the case. Only root
+///   can give it one, so without root such a plain run is a recorded skip.
 /// - `seconds = 300`: the time limit of the plain run, in seconds (default 120).
 ///
 /// ```
