@@ -3,12 +3,12 @@
 //! It stands above the worker, inherits what the worker leaves behind, takes no requests and cannot be
 //! signalled by a command. Without it a killed worker would leave every process of the session alive.
 
-use std::collections::HashSet;
 use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use crate::sys;
-use crate::{temporary, tree, worker};
+use crate::tree::{self, Own};
+use crate::{temporary, worker};
 
 /// Exit status: the worker ended in order, nothing is left.
 const SETTLED: i32 = 0;
@@ -90,9 +90,8 @@ fn wait_for(worker: i32) -> Option<i32> {
 /// Kills and reaps until there is no child left. A process in uninterruptible sleep keeps it here, and
 /// so keeps the host from believing that all is settled.
 pub(crate) fn end_everything() {
-    let none = HashSet::new();
     loop {
-        for process in tree::below(sys::process_id(), &none, |_| 0) {
+        for process in tree::below(sys::process_id(), &Own::Nothing, |_| 0) {
             // It may have ended since; the next walk tells.
             sys::may_fail(tree::signal(&process, SIGKILL));
         }

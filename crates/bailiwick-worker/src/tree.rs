@@ -59,9 +59,30 @@ pub(crate) fn own_children() -> Vec<i32> {
     found
 }
 
-/// Every process below `root` that has not ended, except those in `own`, which are walked through but
-/// not listed. `command_of` names the command that a process in `own` holds.
-pub(crate) fn below(root: i32, own: &HashSet<i32>, command_of: impl Fn(i32) -> u64) -> Vec<Process> {
+/// Which processes below the root are the session's own: walked through, but not listed.
+#[derive(Debug)]
+pub(crate) enum Own {
+    /// None.
+    Nothing,
+    /// All children of the root, also those that appear during the walk.
+    Children,
+    /// These.
+    Listed(HashSet<i32>),
+}
+
+impl Own {
+    fn contains(&self, parent: i32, root: i32, pid: i32) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Children => parent == root,
+            Self::Listed(pids) => pids.contains(&pid),
+        }
+    }
+}
+
+/// Every process below `root` that has not ended, without the session's own. `command_of` names the
+/// command that one of those holds.
+pub(crate) fn below(root: i32, own: &Own, command_of: impl Fn(i32) -> u64) -> Vec<Process> {
     let mut found = Vec::new();
     let mut seen = HashSet::from([root]);
     let mut queue = vec![(root, command_of(root))];
@@ -73,7 +94,7 @@ pub(crate) fn below(root: i32, own: &HashSet<i32>, command_of: impl Fn(i32) -> u
             if !seen.insert(child) {
                 continue;
             }
-            if own.contains(&child) {
+            if own.contains(pid, root, child) {
                 queue.push((child, command_of(child)));
                 continue;
             }
@@ -130,9 +151,9 @@ mod tests {
         assert!(readable());
         let own = sys::process_id();
         let parent = i32::try_from(std::os::unix::process::parent_id()).unwrap();
-        let found = below(parent, &HashSet::new(), |_| 0);
+        let found = below(parent, &Own::Nothing, |_| 0);
         assert!(found.iter().any(|process| i32::try_from(process.pid) == Ok(own)), "{found:?}");
-        let hidden = below(parent, &HashSet::from([own]), |_| 0);
+        let hidden = below(parent, &Own::Listed(HashSet::from([own])), |_| 0);
         assert!(!hidden.iter().any(|process| i32::try_from(process.pid) == Ok(own)), "{hidden:?}");
     }
 }

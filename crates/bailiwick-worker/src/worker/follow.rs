@@ -8,7 +8,8 @@ use bailiwick_wire::{Event, Process};
 
 use super::{Holds, Stop, Worker};
 use crate::sys::{self, Errno, Received, Waited};
-use crate::{launcher, tree};
+use crate::launcher;
+use crate::tree::{self, Own};
 
 const SIGKILL: i32 = 9;
 const SIGCONT: i32 = 18;
@@ -106,7 +107,11 @@ impl Worker {
     fn resume(&self, pid: i32) {
         // Most are not traced.
         sys::may_fail(sys::detach(pid));
-        if !self.adopts() || self.own().contains(&pid) {
+        let own = match self.own() {
+            Own::Listed(pids) => pids.contains(&pid),
+            Own::Children | Own::Nothing => true,
+        };
+        if own {
             // It may have been killed since.
             sys::may_fail(sys::kill(pid, SIGCONT));
         }
@@ -129,16 +134,17 @@ impl Worker {
         !self.dying.is_empty() || self.commands.values().any(|command| command.lost)
     }
 
-    /// Process ids of the session's own processes below the worker.
-    pub(super) fn own(&self) -> HashSet<i32> {
+    /// The session's own processes below the worker.
+    fn own(&self) -> Own {
         if !self.adopts() {
             // Orphans go to their reaper, so all children of the worker are its own, also those whose
-            // process id is not known yet.
-            return tree::own_children().into_iter().collect();
+            // process id is not known yet, or that appear while they are looked for.
+            return Own::Children;
         }
         let launchers = self.epochs.values().filter_map(|epoch| epoch.launcher.as_ref());
         let launchers = launchers.chain(&self.session).map(|launcher| launcher.pid);
-        launchers.chain(self.reapers.iter().map(|reaper| reaper.pid)).filter(|pid| *pid != 0).collect()
+        let known = launchers.chain(self.reapers.iter().map(|reaper| reaper.pid));
+        Own::Listed(known.filter(|pid| *pid != 0).collect())
     }
 
     /// Commands whose reaper was killed settle together: when the worker has no child left that is not
@@ -149,8 +155,9 @@ impl Worker {
         if lost.is_empty() || !self.dying.is_empty() {
             return Ok(());
         }
-        let own = self.own();
-        if tree::own_children().iter().any(|pid| !own.contains(pid)) {
+        if let Own::Listed(own) = self.own()
+            && tree::own_children().iter().any(|pid| !own.contains(pid))
+        {
             return Ok(());
         }
         for command in lost {
