@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FileType, Mode, OFlags, chmod, fchmod, mkdirat, openat};
 use rustix::io::Errno;
@@ -25,8 +26,8 @@ const RUN: &str = "run";
 pub struct StoreDir {
     dir: PinnedDir,
     run: PinnedDir,
-    /// Held for its lock.
-    _lock: Lock,
+    /// Held until it is released.
+    lock: Mutex<Option<Lock>>,
 }
 
 impl StoreDir {
@@ -58,13 +59,18 @@ impl StoreDir {
         };
         check_private(&run, run.canonical())?;
         lay_sentinel(&run)?;
-        Ok(Self { dir, run, _lock: lock })
+        Ok(Self { dir, run, lock: Mutex::new(Some(lock)) })
     }
 
     /// The directory of the store.
     #[must_use]
     pub fn dir(&self) -> &PinnedDir {
         &self.dir
+    }
+
+    /// Releases the lock, so that another session may open the store: this one has ended.
+    pub(crate) fn release(&self) {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// The runtime home: the directory that holds [`SENTINEL`].

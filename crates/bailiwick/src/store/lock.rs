@@ -20,11 +20,24 @@ const ATTEMPTS: usize = 8;
 
 /// The exclusive lock of a store, for as long as it is held.
 ///
-/// `flock(2)`: it belongs to the open file, so it ends with the process however that dies, and a child made by
-/// exec does not share it, the descriptor being closed there.
+/// `flock(2)`: it belongs to the open file, so it ends with the process however that dies, and a program that the
+/// host starts does not share it, the descriptor being closed on exec.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
+    holder: u32,
+}
+
+impl Drop for Lock {
+    /// Lets go at once. Closing alone would not do: while another thread of the host is between fork and exec, its
+    /// child holds the same open file. The child itself, should it drop its copy of this, must not let go of what
+    /// its parent holds.
+    fn drop(&mut self) {
+        if self.holder == std::process::id() {
+            // Fails for a bad descriptor only, and then there is no lock.
+            let _released = flock(&self.file, FlockOperation::Unlock).is_ok();
+        }
+    }
 }
 
 impl Lock {
@@ -45,7 +58,7 @@ impl Lock {
                 write_holder(&mut file).map_err(|error| {
                     Role::Store.error(ErrorKind::StoreNotAccessible, "cannot be written", &path).source(error)
                 })?;
-                return Ok(Self { _file: file });
+                return Ok(Self { file, holder: std::process::id() });
             }
         }
         Err(Role::Store
