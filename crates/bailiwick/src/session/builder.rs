@@ -162,11 +162,10 @@ impl SessionBuilder {
         launch::check_environment(&self.policy.env)?;
         self.policy.check_shape()?;
         let place = StorePlace::find(&self.store)?;
-        if !place.exists() {
-            // Before it is made: a refused session must not leave a store below the root that it was refused.
-            let protected = ProtectedSet::around_place(&place).protect(&self.policy.protect).build()?;
-            guard::issue(&self.policy, protected)?;
-        }
+        // Before anything is made: a refused session leaves neither a store nor a file in one that is there,
+        // which may lie below the very root that it was refused.
+        let protected = ProtectedSet::around_place(&place).protect(&self.policy.protect).build()?;
+        guard::issue(&self.policy, protected)?;
         let store = place.open()?;
         let protected = ProtectedSet::for_session(&store, &self.policy)?;
         let grant = guard::issue(&self.policy, protected)?;

@@ -57,7 +57,8 @@ impl Session {
     /// Ends every process of the session, however detached, and reports each.
     ///
     /// It is ready when the worker has said that nothing is left, *and* has ended itself. Calls that come
-    /// meanwhile get the same report, and so do later ones. From its beginning nothing new starts.
+    /// meanwhile get the same report, and so do later ones. From its beginning nothing new starts, and at its
+    /// end the store is free for another session.
     ///
     /// # Errors
     /// `NotSettled` at the deadline, with the processes that were still there (a process in
@@ -79,6 +80,8 @@ impl Session {
             return Ok(report.clone());
         }
         let report = self.settle(deadline).await?;
+        // Nothing of the session is left, so its store may be opened again at once.
+        self.store.release();
         *closed = Some(report.clone());
         Ok(report)
     }
