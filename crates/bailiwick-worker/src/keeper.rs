@@ -102,7 +102,7 @@ pub(crate) fn end_everything() {
                 Err(_) => return,
             }
         }
-        sys::may_fail(sys::poll(&[], 1));
+        sys::wait_for_child_signal(1);
     }
 }
 

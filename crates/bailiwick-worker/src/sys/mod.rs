@@ -23,7 +23,7 @@ pub(crate) use process::{
     CORE, OPEN_FILES, ResourceLimit, Waited, clone_child, detach, exit_now, kill, limit, pidfd_open,
     pidfd_signal, process_id, set_limit, setsid, wait,
 };
-pub(crate) use signal::{SignalFd, block_all_signals, default_dispositions, set_mask};
+pub(crate) use signal::{SignalFd, block_all_signals, default_dispositions, set_mask, wait_for_child_signal};
 
 use std::ffi::c_long;
 
@@ -102,7 +102,7 @@ pub(crate) mod number {
         };
     }
     numbers! {
-        READ = 0, POLL = 7, LSEEK = 8, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, IOCTL = 16, GETPID = 39,
+        READ = 0, POLL = 7, LSEEK = 8, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, RT_SIGTIMEDWAIT = 128, IOCTL = 16, GETPID = 39,
         SOCKET = 41, CONNECT = 42, SENDMSG = 46, RECVMSG = 47, BIND = 49, LISTEN = 50, GETSOCKNAME = 51,
         SOCKETPAIR = 53, CLONE = 56, WAIT4 = 61, KILL = 62, FCNTL = 72, TRUNCATE = 76, FCHDIR = 81,
         FCHMOD = 91, SETSID = 112, CAPGET = 125, CAPSET = 126,

@@ -45,6 +45,20 @@ pub(crate) fn set_mask(mask: u64) -> Result<()> {
     .map(drop)
 }
 
+/// Waits until a child changed state, at most `milliseconds` (below 1000). SIGCHLD must be blocked.
+pub(crate) fn wait_for_child_signal(milliseconds: u32) {
+    let mask: u64 = 1 << (CHILD - 1);
+    let time: [u64; 2] = [0, u64::from(milliseconds) * 1_000_000];
+    // SAFETY: `mask` and `time` live through the call, with the sizes that the kernel has for them. What
+    // came, if anything, is looked for by the caller.
+    let _signal_or_timeout = unsafe {
+        call(
+            number::RT_SIGTIMEDWAIT,
+            [(&raw const mask) as usize, 0, (&raw const time) as usize, SET_SIZE, 0, 0],
+        )
+    };
+}
+
 /// A descriptor that is readable when a child changed state.
 #[derive(Debug)]
 pub(crate) struct SignalFd(OwnedFd);

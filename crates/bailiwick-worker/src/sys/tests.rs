@@ -14,7 +14,7 @@ fn system_call_numbers_are_the_kernels() {
         }};
     }
     let checked = check!(
-        READ SYS_read, POLL SYS_poll, LSEEK SYS_lseek, RT_SIGACTION SYS_rt_sigaction, RT_SIGPROCMASK SYS_rt_sigprocmask,
+        READ SYS_read, POLL SYS_poll, LSEEK SYS_lseek, RT_SIGACTION SYS_rt_sigaction, RT_SIGPROCMASK SYS_rt_sigprocmask, RT_SIGTIMEDWAIT SYS_rt_sigtimedwait,
         IOCTL SYS_ioctl, GETPID SYS_getpid, SOCKET SYS_socket, CONNECT SYS_connect, SENDMSG SYS_sendmsg,
         RECVMSG SYS_recvmsg, BIND SYS_bind, LISTEN SYS_listen, GETSOCKNAME SYS_getsockname,
         SOCKETPAIR SYS_socketpair, CLONE SYS_clone, WAIT4 SYS_wait4, KILL SYS_kill, FCNTL SYS_fcntl,

@@ -172,7 +172,7 @@ impl Worker {
             self.read_control()?;
         }
         self.dispatch()?;
-        if sweeping {
+        if sweeping || self.closing.is_some() {
             self.sweep()?;
         }
         self.control.flush()?;
