@@ -80,7 +80,7 @@ impl Worker {
             Event::Ready { version, .. } => {
                 session.ready = true;
                 // Only the first one answers the host's request; a later one was announced as replaced.
-                if self.epochs.is_empty() {
+                if !std::mem::replace(&mut self.opened, true) {
                     let worker_pid = u32::try_from(sys::process_id()).unwrap_or(0);
                     self.tell(&Event::Ready { version, worker_pid })?;
                 }
@@ -92,7 +92,7 @@ impl Worker {
 
     fn session_lost(&mut self) -> Result<(), Stop> {
         self.session = None;
-        if self.epochs.is_empty() {
+        if !self.opened {
             return self.tell(&Event::OpenFailed { step: Step::Launcher, errno: 0 });
         }
         if !self.closed {

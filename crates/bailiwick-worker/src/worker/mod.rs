@@ -79,6 +79,8 @@ struct Worker {
     /// Killed reapers whose end has not been seen, so whose children are not all here yet.
     dying: HashSet<i32>,
     closing: Option<Closing>,
+    /// The host was told that the session is ready.
+    opened: bool,
     /// Closing has begun once: nothing starts any more.
     closed: bool,
 }
@@ -132,6 +134,7 @@ impl Worker {
             waiting: VecDeque::new(),
             dying: HashSet::new(),
             closing: None,
+            opened: false,
             closed: false,
         })
     }
@@ -232,10 +235,8 @@ impl Worker {
                 self.start_launcher(grant.epoch)
             }
             Request::Retire { epoch } => {
-                if let Some(epoch) = self.epochs.get_mut(&epoch) {
-                    epoch.retired = true;
-                    epoch.launcher = None;
-                }
+                // With its descriptors: a session may replace its grant any number of times.
+                self.epochs.remove(&epoch);
                 self.reapers.retain(|reaper| reaper.epoch != epoch || reaper.holds != Holds::Nothing);
                 Ok(())
             }
