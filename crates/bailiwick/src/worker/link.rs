@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bailiwick_wire::{BODY_LIMIT, DESCRIPTOR_LIMIT, Event, INLINE_LIMIT, Request};
 use rustix::io::Errno;
@@ -36,7 +36,10 @@ pub(crate) enum Message {
 /// once is kept in order, and sent by [`Link::receive`], which a task of the session runs all the time.
 #[derive(Debug)]
 pub(crate) struct Link {
+    /// Watched for reading only: to hear each time that there is room again would cost a wake-up a message.
     socket: AsyncFd<OwnedFd>,
+    /// A copy that is watched for writing, once that was needed.
+    writing: OnceLock<AsyncFd<OwnedFd>>,
     backlog: Mutex<VecDeque<Parcel>>,
     kept: Notify,
 }
@@ -51,8 +54,8 @@ impl Link {
     /// # Errors
     /// There is no runtime here, or the socket cannot be watched.
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
-        let socket = crate::sys::watch(socket, Interest::READABLE | Interest::WRITABLE)?;
-        Ok(Self { socket, backlog: Mutex::default(), kept: Notify::new() })
+        let socket = crate::sys::watch(socket, Interest::READABLE)?;
+        Ok(Self { socket, writing: OnceLock::new(), backlog: Mutex::default(), kept: Notify::new() })
     }
 
     /// Sends a request with descriptors, which stay the caller's.
@@ -113,19 +116,33 @@ impl Link {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 taken => return taken,
             }
-            let pending = !self.flush()?;
-            let interest = if pending { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+            let room = async {
+                match self.flush() {
+                    Ok(true) => self.kept.notified().await,
+                    Ok(false) => self.writing()?.writable().await?.clear_ready(),
+                    Err(error) => return Err(error),
+                }
+                Ok(())
+            };
             tokio::select! {
-                ready = self.socket.ready(interest) => {
+                ready = self.socket.readable() => {
                     let mut ready = ready?;
                     match take(self.socket.get_ref()) {
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
                         taken => return taken,
                     }
                 }
-                () = self.kept.notified() => {}
+                sent = room => sent?,
             }
         }
+    }
+
+    fn writing(&self) -> io::Result<&AsyncFd<OwnedFd>> {
+        if let Some(made) = self.writing.get() {
+            return Ok(made);
+        }
+        let made = crate::sys::watch(self.socket.get_ref().try_clone()?, Interest::WRITABLE)?;
+        Ok(self.writing.get_or_init(|| made))
     }
 
     /// Ends the connection: the worker sees end of file, as if this process had died.
@@ -192,4 +209,41 @@ fn take(socket: &OwnedFd) -> io::Result<Message> {
         Some(_) => return Err(malformed("frame")),
     };
     body.map(Message::Event).map_err(|error| malformed(error.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    /// What a worker does not read yet waits here in order, and blocks nobody.
+    #[tokio::test]
+    async fn a_full_socket_keeps_requests_in_order() {
+        const COUNT: u64 = 5000;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let link = Arc::new(Link::new(ours).unwrap());
+        for command in 0..COUNT {
+            link.send(&Request::List { request: command, command }, &[]).unwrap();
+        }
+        assert!(!link.backlog.lock().unwrap().is_empty(), "the socket took all of it, so nothing was tested");
+        let reading = tokio::spawn({
+            let link = Arc::clone(&link);
+            async move { link.receive().await }
+        });
+        let read = tokio::task::spawn_blocking(move || {
+            let mut room = [0; 128];
+            for command in 0..COUNT {
+                let (length, _) = rustix::net::recv(&theirs, &mut room, RecvFlags::empty()).unwrap();
+                let request = Request::decode(&room[1..length]).unwrap();
+                assert_eq!(request, Request::List { request: command, command });
+            }
+            drop(theirs);
+        });
+        read.await.unwrap();
+        assert!(matches!(reading.await.unwrap().unwrap(), Message::End));
+    }
 }
