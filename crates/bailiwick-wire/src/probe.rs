@@ -84,8 +84,8 @@ probes! {
     NoNewPrivs = 28, "gain privileges from a set-id program";
     /// A descriptor that was left open before tidying.
     Descriptors = 29, "use a descriptor other than 0, 1 and 2";
-    /// A controlling terminal.
-    Terminal = 30, "open a controlling terminal";
+    /// A controlling terminal, and the device that makes terminals.
+    Terminal = 30, "open a terminal";
     /// The worker inherits orphans.
     Orphans = 31, "leave the tree that the worker watches";
 }

@@ -53,6 +53,15 @@ fn refused(result: Result<()>, expected: &[Errno]) -> Judgement {
     }
 }
 
+/// A forbidden act that is undone where it happened. Otherwise the next try would meet what it left, and a
+/// store that was once opened without a layer would look broken when it is opened with it.
+fn undone(result: Result<()>, expected: &[Errno], undo: impl FnOnce() -> Result<()>) -> Judgement {
+    match result {
+        Ok(()) => (Outcome::Broken, undo().err()),
+        refused_or_not => refused(refused_or_not, expected),
+    }
+}
+
 /// Several forbidden acts: the first that was not refused decides.
 fn all_refused(results: impl IntoIterator<Item = Result<()>>, expected: &[Errno]) -> Judgement {
     let mut last = (Outcome::Untried, None);
@@ -96,11 +105,18 @@ impl Scene<'_> {
             }
             Probe::CreateOutside => {
                 let flags = sys::O_WRONLY | sys::O_CREAT | sys::O_EXCL;
-                refused(sys::open_at(outside, c"probe", flags, 0o600).map(drop), EACCES)
+                let made = sys::open_at(outside, c"probe", flags, 0o600).map(drop);
+                undone(made, EACCES, || sys::unlink_at(outside, c"probe", 0))
             }
-            Probe::RemoveOutside => refused(sys::unlink_at(outside, self.sentinel, 0), EACCES),
+            Probe::RemoveOutside => {
+                let flags = sys::O_WRONLY | sys::O_CREAT | sys::O_EXCL;
+                undone(sys::unlink_at(outside, self.sentinel, 0), EACCES, || {
+                    sys::open_at(outside, self.sentinel, flags, 0o600).map(drop)
+                })
+            }
             Probe::LinkOutside => acts::with_file(inside, c".probe-link", |_| {
-                refused(sys::link_at(inside, c".probe-link", outside, c"probe"), &[EXDEV, Errno::ACCES])
+                let linked = sys::link_at(inside, c".probe-link", outside, c"probe");
+                undone(linked, &[EXDEV, Errno::ACCES], || sys::unlink_at(outside, c"probe", 0))
             }),
             Probe::WriteInside => works(acts::rearrange(inside)),
             Probe::DeviceIoctl => match sys::open_at(sys::AT_FDCWD, c"/dev/zero", 0, 0) {
@@ -134,7 +150,7 @@ impl Scene<'_> {
                 let requests = [0x401c_5820, 0x4008_6602, 0x5000_9417, 0x5412];
                 all_refused(requests.map(|request| sys::ioctl_null(file.as_raw_fd(), request)), EPERM)
             }),
-            Probe::Namespaces => all_refused(acts::namespaces(), EPERM),
+            Probe::Namespaces => acts::in_copy(|| all_refused(acts::namespaces(), EPERM)),
             Probe::Mounts => all_refused(acts::mounts(), EPERM),
             Probe::KernelInterfaces => {
                 all_refused(acts::kernel_interfaces(), &[Errno::PERM, Errno::NOSYS])
@@ -159,10 +175,14 @@ impl Scene<'_> {
             },
             Probe::Terminal => {
                 let flags = sys::O_RDWR | sys::O_NONBLOCK | sys::O_NOCTTY;
-                refused(
-                    sys::open_at(sys::AT_FDCWD, c"/dev/tty", flags, 0).map(drop),
-                    &[ENXIO, Errno::ACCES, Errno::NOENT],
-                )
+                let own = sys::open_at(sys::AT_FDCWD, c"/dev/tty", flags, 0).map(drop);
+                // For reading, which would take away what is typed. This device stands for all terminals,
+                // of which there may be none now.
+                let any = sys::open_at(sys::AT_FDCWD, c"/dev/ptmx", sys::O_NOCTTY, 0).map(drop);
+                match refused(any, &[Errno::ACCES, Errno::NOENT]) {
+                    (Outcome::Held, _) => refused(own, &[ENXIO, Errno::ACCES, Errno::NOENT]),
+                    broken => broken,
+                }
             }
             // The worker answers for itself.
             Probe::Orphans => (Outcome::Untried, None),

@@ -97,7 +97,7 @@ const PLAIN_DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/ra
 /// Devices for terminals of a command's own. They reach every terminal of the same user.
 const TERMINAL_DEVICES: &[&str] = &["/dev/ptmx", "/dev/tty", "/dev/pts"];
 
-/// The ruleset of a grant: read everything, write below `roots`.
+/// The ruleset of a grant: read everything but terminals, write below `roots`.
 ///
 /// # Errors
 /// [`ErrorKind::PlatformUnsupported`] where Landlock lacks a right that content needs, and
@@ -109,7 +109,7 @@ pub(crate) fn grant(roots: &[BorrowedFd<'_>], terminals: bool) -> Result<OwnedFd
     let (handled, mut ruleset) = create()?;
     // Requests to devices are refused below the roots too: none can be made there, so whatever lies there
     // was not made by a command.
-    let read = AccessFs::Execute | AccessFs::ReadFile | AccessFs::ReadDir;
+    let look = AccessFs::Execute | AccessFs::ReadDir;
     let below_root = handled & !(AccessFs::MakeBlock | AccessFs::MakeChar | AccessFs::IoctlDev);
     // `/dev/zero` is a plain device without requests of its own; that a request to it is refused is
     // what the probe of this right looks for.
@@ -123,7 +123,11 @@ pub(crate) fn grant(roots: &[BorrowedFd<'_>], terminals: bool) -> Result<OwnedFd
 
     let root = open("/")?;
     if let Some(root) = &root {
-        ruleset = ruleset.add_rule(PathBeneath::new(root.as_fd(), read)).map_err(rule_failed)?;
+        ruleset = ruleset.add_rule(PathBeneath::new(root.as_fd(), look)).map_err(rule_failed)?;
+        for object in readable(root)? {
+            let read = PathBeneath::new(object, AccessFs::ReadFile);
+            ruleset = ruleset.add_rule(read).map_err(rule_failed)?;
+        }
     }
     for directory in roots {
         ruleset = ruleset.add_rule(PathBeneath::new(directory, below_root)).map_err(rule_failed)?;
@@ -139,6 +143,69 @@ pub(crate) fn grant(roots: &[BorrowedFd<'_>], terminals: bool) -> Result<OwnedFd
         ruleset = ruleset.add_rule(PathBeneath::new(device.as_fd(), rights)).map_err(rule_failed)?;
     }
     descriptor(ruleset)
+}
+
+/// What may be read: everything below `/` but terminals.
+///
+/// Whoever can open a terminal of the same user can take away what is typed there. Landlock cannot refuse
+/// beneath a directory what a rule on it grants, so the rules lie on the entries of `/` and of `/dev`. An
+/// entry that is made later has none.
+fn readable(root: &OwnedFd) -> Result<Vec<OwnedFd>, Error> {
+    let mut found = Vec::new();
+    let Some(names) = entries(root, "/")? else {
+        // Not even listing is permitted here. Then everything can be read, and the worker's probe of
+        // terminals says so.
+        return Ok(vec![root.try_clone().map_err(|error| {
+            Error::new(ErrorKind::GrantFailed, "cannot duplicate a descriptor").source(error)
+        })?]);
+    };
+    found.extend(names.into_iter().filter(|(name, _)| name != "dev").map(|(_, object)| object));
+    if let Some(devices) = open("/dev")? {
+        let devices = entries(&devices, "/dev")?.unwrap_or_default();
+        found.extend(devices.into_iter().filter(|(name, _)| !is_terminal(name)).map(|(_, object)| object));
+    }
+    Ok(found)
+}
+
+/// Names of terminals and of what makes or mirrors them (`Documentation/admin-guide/devices.txt`).
+fn is_terminal(name: &str) -> bool {
+    const PREFIXES: &[&str] = &["console", "hvc", "ptmx", "pts", "pty", "tty", "vcs"];
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The entries of a directory, opened for nothing but naming them; links left out, since what they lead to
+/// has a rule of its own. `None` where the directory may not be listed.
+fn entries(directory: &OwnedFd, path: &str) -> Result<Option<Vec<(String, OwnedFd)>>, Error> {
+    let failed = |call, errno| {
+        Error::new(ErrorKind::GrantFailed, format!("cannot list `{path}` for a rule of the grant"))
+            .source(SystemCall::new(call, path, errno))
+    };
+    let listing = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut list = match openat(directory, ".", listing, Mode::empty()).and_then(rustix::fs::Dir::new) {
+        Ok(list) => list,
+        Err(Errno::ACCESS) => return Ok(None),
+        Err(errno) => return Err(failed("openat", errno)),
+    };
+    let mut found = Vec::new();
+    while let Some(entry) = list.read() {
+        let entry = entry.map_err(|errno| failed("getdents64", errno))?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let object = match openat(directory, name, flags, Mode::empty()) {
+            Ok(object) => object,
+            // It went away, or is a mount that does not answer: there is nothing to read then.
+            Err(_) => continue,
+        };
+        let is_link = rustix::fs::fstat(&object)
+            .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_symlink());
+        if !is_link {
+            found.push((name.to_string_lossy().into_owned(), object));
+        }
+    }
+    Ok(Some(found))
 }
 
 fn open(path: &str) -> Result<Option<OwnedFd>, Error> {
