@@ -28,20 +28,29 @@
 #![forbid(unsafe_code)]
 
 pub mod act;
+pub mod boundary;
+pub mod calls;
 pub mod case;
 pub mod fixture;
+pub mod host;
+mod image;
 pub mod ledger;
 mod listing;
 mod macros;
 mod need;
+pub mod places;
 pub mod process;
+pub mod pty;
 mod remove;
 mod snapshot;
 pub mod tool;
 mod world;
 
+pub use boundary::session;
+pub use image::{image, image_without_layers};
 pub use listing::Listing;
 pub use need::{Need, Toolchain, node, python3};
+pub use places::Places;
 pub use process::wait_until;
 pub use snapshot::Snapshot;
 pub use tool::tool;

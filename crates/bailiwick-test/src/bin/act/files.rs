@@ -8,6 +8,7 @@ use crate::arguments::Arguments;
 
 pub(crate) const ACTS: &[Act] = &[
     ("read", "PATH", read),
+    ("read-some", "PATH", read_some),
     ("open-write", "PATH", |a| write(a, OFlags::WRONLY)),
     ("open-append", "PATH", |a| write(a, OFlags::WRONLY | OFlags::APPEND)),
     ("create", "PATH", create),
@@ -28,6 +29,15 @@ pub(crate) const ACTS: &[Act] = &[
 fn read(arguments: &mut Arguments) -> Answer {
     let bytes = std::fs::read(arguments.path()?)?;
     Ok(String::from_utf8_lossy(&bytes).into())
+}
+
+/// Reads three bytes: enough to take something away from a terminal.
+fn read_some(arguments: &mut Arguments) -> Answer {
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(arguments.path()?, flags, Mode::empty())?;
+    let mut bytes = [0_u8; 3];
+    let count = rustix::io::read(file, &mut bytes)?;
+    Ok(String::from_utf8_lossy(bytes.get(..count).unwrap_or_default()).into())
 }
 
 /// Opens and writes, so that the file shows whether it happened.

@@ -11,6 +11,7 @@
 
 mod answer;
 mod arguments;
+mod calls;
 mod descriptors;
 mod detached;
 mod files;
@@ -32,7 +33,7 @@ use arguments::Arguments;
 /// Name, arguments, and the function that tries it.
 type Act = (&'static str, &'static str, fn(&mut Arguments) -> Answer);
 
-const ROOMS: [&[Act]; 11] = [
+const ROOMS: [&[Act]; 12] = [
     files::ACTS,
     metadata::ACTS,
     descriptors::ACTS,
@@ -44,6 +45,7 @@ const ROOMS: [&[Act]; 11] = [
     memory::ACTS,
     status::ACTS,
     detached::ACTS,
+    calls::ACTS,
 ];
 
 /// Runs the act that the command line names. Returns the exit status.

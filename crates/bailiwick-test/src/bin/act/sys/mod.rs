@@ -46,3 +46,10 @@ unsafe fn owned(result: impl Into<i64>) -> Result<std::os::fd::OwnedFd, Errno> {
     // SAFETY: the caller says that the call made this descriptor, so nobody else owns it.
     Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(number) })
 }
+
+/// Any system call, by number. Whoever runs this program with it chose the call: a wrong one harms this
+/// process at most.
+pub(crate) fn any_call(number: i64, [a, b, c, d, e, f]: [i64; 6]) -> Result<i64, Errno> {
+    // SAFETY: addresses among the arguments belong to memory that is never freed (`calls.rs`).
+    check(unsafe { libc::syscall(number, a, b, c, d, e, f) })
+}
