@@ -98,7 +98,12 @@ pub fn compile(recipe: &Recipe) -> Result<PathBuf, BuildError> {
     let mut library = OsString::from("bailiwick_wire=");
     library.push(recipe.out_dir.join("libbailiwick_wire.rlib"));
     without.extend(["--extern".into(), library]);
-    rustc(recipe, &worker, "bailiwick_worker", &["--crate-type", "bin", "--emit", "link", "-C", "lto=fat"], &without)?;
+    let mut kind = vec!["--crate-type", "bin", "--emit", "link"];
+    // An image for tests is built often and measured never.
+    if recipe.without.is_empty() {
+        kind.extend(["-C", "lto=fat"]);
+    }
+    rustc(recipe, &worker, "bailiwick_worker", &kind, &without)?;
     Ok(recipe.out_dir.join("bailiwick_worker"))
 }
 
@@ -115,7 +120,8 @@ fn rustc(
         .args(kind)
         // Static: it must run before, beside and without any library of the host. A panic must not
         // unwind through a copy of the worker, but end it, which its parent sees.
-        .args(["-C", "target-feature=+crt-static", "-C", "panic=abort", "-C", "opt-level=s"])
+        .args(["-C", "target-feature=+crt-static", "-C", "panic=abort"])
+        .args(["-C", if recipe.without.is_empty() { "opt-level=s" } else { "opt-level=1" }])
         .args(["-C", "codegen-units=1", "-C", "strip=symbols", "-C", "debuginfo=0"])
         .args(["-C", "embed-bitcode=yes", "--cap-lints", "allow"])
         .arg("--out-dir")
