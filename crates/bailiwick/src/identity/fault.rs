@@ -66,6 +66,21 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// The system call behind it, if there is one.
+    pub(crate) fn cause(&self) -> Option<&SystemCall> {
+        match self {
+            Self::NotFound { cause, .. }
+            | Self::Denied(cause)
+            | Self::MagicLink(cause)
+            | Self::TooLong(cause)
+            | Self::NoDescriptors(cause) => Some(cause),
+            Self::Unsupported { cause, .. } => cause.as_ref(),
+            Self::NotDirectory { .. } | Self::Changed { .. } | Self::Gone | Self::TooDeep => None,
+        }
+    }
+}
+
 /// Which kind of error each fault is.
 #[derive(Debug)]
 struct Kinds {
@@ -157,7 +172,7 @@ impl Role {
     /// An error about this path: the path as the caller wrote it, and its index where it has one.
     pub(crate) fn error(self, kind: ErrorKind, predicate: &str, given: &Path) -> Error {
         let error = Error::new(kind, format!("{} {predicate}: {}", self.subject(), Quoted::new(given)))
-            .ran_is(Ran::Nothing);
+            .with_ran(Ran::Nothing);
         match self {
             Self::Root(index) => error.path("root", given).number("root_index", index),
             Self::Protected(index) => error.path("protected", given).number("protected_index", index),
@@ -193,12 +208,18 @@ impl Role {
                 .text("found", found)
                 .hint("name the directory that holds it"),
             Fault::Denied(cause) => {
-                let predicate = match cause.errno() {
-                    Errno::ACCESS | Errno::PERM => "cannot be reached by this user",
-                    Errno::LOOP => "leads round in a circle of symbolic links",
-                    _ => "cannot be reached",
+                let (predicate, hint) = match cause.errno() {
+                    Errno::ACCESS | Errno::PERM => (
+                        "cannot be reached by this user",
+                        "let this user enter it and the directories above it, or name another one",
+                    ),
+                    Errno::LOOP => (
+                        "leads round in a circle of symbolic links",
+                        "take one of the links away, or name what is meant by its own path",
+                    ),
+                    _ => ("cannot be reached", "see the kernel's answer, or name another one"),
                 };
-                self.error(kinds.not_accessible, predicate, given).source(cause)
+                self.error(kinds.not_accessible, predicate, given).hint(hint).source(cause)
             }
             Fault::MagicLink(cause) => self
                 .error(

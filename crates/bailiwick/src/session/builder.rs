@@ -17,7 +17,7 @@ use crate::guard::{self, ProtectedSet, Verdict};
 use crate::identity::PinnedDir;
 use crate::policy::{Limit, Network, Policy, Protection};
 use crate::store::StorePlace;
-use crate::worker::{self, Image, Link, TemporaryDir, scope_ruleset};
+use crate::worker::{self, Image, TemporaryDir, scope_ruleset};
 
 /// Time after which `close` reports what it could not end.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
@@ -152,7 +152,7 @@ impl SessionBuilder {
     /// Opens the session.
     ///
     /// # Errors
-    /// Nothing ran, and no worker is left: what [`guard::issue`] says of roots and protected objects;
+    /// Nothing ran, and neither a worker nor a store that was not there before is left: what [`guard::issue`] says of roots and protected objects;
     /// `StoreInvalid`, `StoreLocked`, `StoreNotAccessible`; `TempDir`; `PlatformUnsupported`; `WorkerStart`;
     /// `GrantFailed`; `ProtectionUnavailable` with every protection that this host cannot keep.
     ///
@@ -162,22 +162,29 @@ impl SessionBuilder {
         launch::check_environment(&self.policy.env)?;
         self.policy.check_shape()?;
         let place = StorePlace::find(&self.store)?;
-        // Before anything is made: a refused session leaves neither a store nor a file in one that is there,
-        // which may lie below the very root that it was refused.
+        // All that can be refused is refused before the store is made, or a file in one that is there: it may lie
+        // below the very root that is refused.
         let protected = ProtectedSet::around_place(&place).protect(&self.policy.protect).build()?;
-        guard::issue(&self.policy, protected)?;
-        let store = place.open()?;
-        let protected = ProtectedSet::for_session(&store, &self.policy)?;
         let grant = guard::issue(&self.policy, protected)?;
         let temporary = TemporaryDir::make(&self.temporary_parent)?;
         let checked = PinnedDir::working_directory(temporary.path())
             .and_then(|directory| grant.check_addition(&directory))
             .and_then(|()| null())
-            .and_then(|null| Ok((null, worker::start(self.image, &temporary)?)));
-        let (null, (keeper, socket)) = checked.inspect_err(|_| temporary.remove_empty())?;
-        let link = Link::new(socket).map_err(|error| {
-            Error::new(ErrorKind::WorkerStart, "cannot watch the worker's socket").source(error)
-        })?;
+            .and_then(|null| Ok((null, place.open()?)));
+        let (null, store) = checked.inspect_err(|_| temporary.remove_empty())?;
+        // Its descriptors first: with thousands of roots there may be none for a second grant beside it.
+        drop(grant);
+        let started = ProtectedSet::for_session(&store, &self.policy)
+            .and_then(|protected| guard::issue(&self.policy, protected))
+            .and_then(|grant| Ok((grant, worker::start(self.image, &temporary)?)));
+        let (grant, keeper, link) = match started {
+            Ok((grant, (keeper, link))) => (grant, keeper, link),
+            Err(error) => {
+                temporary.remove_empty();
+                store.unmake();
+                return Err(error);
+            }
+        };
         let (shared, ready) = Shared::new(link, keeper);
         tokio::spawn(Arc::clone(&shared).follow());
 
@@ -195,6 +202,7 @@ impl SessionBuilder {
                 // So that nothing is left when the error is seen; the error is the same if it takes longer.
                 let mut end = shared.keeper_end();
                 drop(tokio::time::timeout(SET_UP_END, end.wait_for(Option::is_some)).await);
+                store.unmake();
                 return Err(error);
             }
         };

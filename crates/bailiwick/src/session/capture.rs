@@ -77,10 +77,6 @@ impl Capture {
         Self { head: Vec::new(), head_limit: limit - tail_limit, tail: Vec::new(), tail_limit, total: 0 }
     }
 
-    pub(super) fn total(&self) -> u64 {
-        self.total
-    }
-
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         let room = self.head_limit.saturating_sub(self.head.len()).min(bytes.len());

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::pin::pin;
-use std::time::Duration;
 
 use bailiwick_wire::{Request, Spawn, Step};
 use tokio::net::unix::pipe;
@@ -21,8 +20,6 @@ use crate::error::{Error, ErrorKind, Quoted};
 use crate::identity::PinnedDir;
 use crate::policy::Environment;
 
-/// How long output is still read after the process has ended while something else holds its pipes.
-const DRAIN: Duration = Duration::from_millis(250);
 /// Bytes read at once; what a pipe holds by default.
 const CHUNK: usize = 64 * 1024;
 /// Longest single argument or variable, in bytes with its NUL (`MAX_ARG_STRLEN`, execve(2)).
@@ -74,12 +71,12 @@ async fn start(mut command: Command<'_>, default: &Kind, active: &Active) -> Res
         env: environment.iter().map(|(name, value)| variable(name, value)).collect(),
         limits: limits(session, active),
     };
-    let size = size(&spawn);
+    let size = Size::of(&spawn);
     let descriptors = [stdin.theirs.as_fd(), stdout.theirs.as_fd(), stderr.theirs.as_fd(), directory];
     if let Err(error) = session.shared.link.send(&Request::Spawn(spawn), &descriptors) {
         session.shared.unregister(number);
         return Err(match error.kind() {
-            std::io::ErrorKind::FileTooLarge => too_large(&command, size),
+            std::io::ErrorKind::FileTooLarge => too_large(&command, &size),
             _ if session.shared.over() => worker_lost(),
             _ => Error::new(ErrorKind::CommandStart, "cannot hand a command to the worker").source(error),
         });
@@ -87,7 +84,7 @@ async fn start(mut command: Command<'_>, default: &Kind, active: &Active) -> Res
     // The command's ends must not stay open here, or there would be no end of file.
     drop((stdin.theirs, stdout.theirs, stderr.theirs));
     let child = Handover { shared: &session.shared, command: number };
-    let started = decided(progress.clone(), &command, size).await?;
+    let started = decided(progress.clone(), &command, &size).await?;
     let child = child.complete(started, progress);
     connect(child, stdin.ours, stdout.ours, stderr.ours)
 }
@@ -123,7 +120,7 @@ impl Drop for Handover<'_> {
 async fn decided(
     mut progress: watch::Receiver<Progress>,
     command: &Command<'_>,
-    size: usize,
+    size: &Size,
 ) -> Result<super::state::Started, Error> {
     let progress = progress.wait_for(Progress::decided).await.map_err(|_| worker_lost())?;
     if let Some(started) = progress.started {
@@ -167,9 +164,41 @@ fn variable(name: &OsStr, value: &OsStr) -> Vec<u8> {
     [name.as_bytes(), b"=", value.as_bytes()].concat()
 }
 
-/// Bytes that the kernel must copy for the command: strings with their NULs, and pointers.
-fn size(spawn: &Spawn) -> usize {
-    spawn.args.iter().chain(&spawn.env).map(|string| string.len() + 1 + size_of::<usize>()).sum()
+/// What the kernel must copy for a command.
+struct Size {
+    /// Bytes: strings with their NULs, and pointers.
+    total: usize,
+    /// The first string that no command can be given.
+    too_long: Option<TooLong>,
+}
+
+struct TooLong {
+    length: usize,
+    which: Which,
+}
+
+enum Which {
+    Argument(usize),
+    Variable(String),
+}
+
+impl Size {
+    fn of(spawn: &Spawn) -> Self {
+        let strings = || spawn.args.iter().chain(&spawn.env);
+        let total = strings().map(|string| string.len() + 1 + size_of::<usize>()).sum();
+        let found = strings().enumerate().find(|(_, string)| string.len() >= STRING_LIMIT);
+        let too_long = found.map(|(position, string)| TooLong {
+            length: string.len(),
+            // The first string is the program, which the caller does not count as an argument.
+            which: if position < spawn.args.len() {
+                Which::Argument(position.saturating_sub(1))
+            } else {
+                let name = string.split(|byte| *byte == b'=').next().unwrap_or_default();
+                Which::Variable(String::from_utf8_lossy(name).into_owned())
+            },
+        });
+        Self { total, too_long }
+    }
 }
 
 fn limits(session: &Session, active: &Active) -> Vec<bailiwick_wire::Limit> {
@@ -237,37 +266,50 @@ fn check_shape(command: &Command<'_>) -> Result<(), Error> {
     crate::policy::check_environment(set)
 }
 
-fn too_large(command: &Command<'_>, size: usize) -> Error {
-    let longest = command.args.iter().map(|arg| arg.len() + 1).max().unwrap_or(0);
+fn too_large(command: &Command<'_>, size: &Size) -> Error {
     // The kernel's limit on the sum is a quarter of the stack limit, at most 6 MiB (execve(2)).
     let stack = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
-    let total = stack.map_or(6 << 20, |stack| (stack / 4).clamp(128 << 10, 6 << 20));
-    Error::new(
-        ErrorKind::CommandTooLarge,
-        format!("arguments and environment of a command are too large: {size} bytes"),
-    )
-    .path("program", &command.program)
-    .number("size", size)
-    .number("limit", total)
-    .number("longest_argument", longest)
-    .number("argument_limit", STRING_LIMIT)
-    .hint(format!(
-        "pass the data through standard input or a file: all together at most {total} bytes, each string less than {STRING_LIMIT}"
-    ))
+    let limit = stack.map_or(6 << 20, |stack| (stack / 4).clamp(128 << 10, 6 << 20));
+    let message = match &size.too_long {
+        Some(TooLong { length, which: Which::Argument(index) }) => {
+            format!("argument {index} of a command is too long: {length} bytes")
+        }
+        Some(TooLong { length, which: Which::Variable(name) }) => {
+            format!("variable `{name}` of the environment of a command is too long: {length} bytes")
+        }
+        None => format!("arguments and environment of a command are too large: {} bytes", size.total),
+    };
+    let error = Error::new(ErrorKind::CommandTooLarge, message)
+        .path("program", &command.program)
+        .number("size", size.total)
+        .number("limit", limit)
+        .hint(format!(
+            "pass the data through standard input or a file: all together at most {limit} bytes, each string less than {STRING_LIMIT}"
+        ));
+    let Some(TooLong { length, which }) = &size.too_long else { return error };
+    let error = error.number("length", *length).number("length_limit", STRING_LIMIT - 1);
+    match which {
+        Which::Argument(index) => error.number("index", *index),
+        Which::Variable(name) => error.text("name", name),
+    }
 }
 
-fn not_started(command: &Command<'_>, step: Step, errno: i32, size: usize) -> Error {
+fn not_started(command: &Command<'_>, step: Step, errno: i32, size: &Size) -> Error {
     use rustix::io::Errno;
     let program = Quoted::new(&command.program);
     let answer = Errno::from_raw_os_error(errno);
     let error = match (step, answer) {
-        (Step::Exec, Errno::NOENT | Errno::NOTDIR) => {
+        (Step::Exec, Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP) => {
             let error = Error::new(
                 ErrorKind::CommandNotFound,
                 format!("the program of a command does not exist: {program}"),
             );
             let named = command.program.as_bytes().contains(&b'/');
-            if named && Path::new(&command.program).exists() {
+            if answer == Errno::LOOP {
+                error.hint("its path leads round in a circle of symbolic links: give the path of the file itself")
+            } else if answer == Errno::NAMETOOLONG {
+                error.hint("its name is longer than the kernel takes: give the path of an existing program")
+            } else if named && Path::new(&command.program).exists() {
                 error.hint(
                     "the file is there, but its interpreter is not: see its first line, or `readelf -l`",
                 )
@@ -278,11 +320,13 @@ fn not_started(command: &Command<'_>, step: Step, errno: i32, size: usize) -> Er
             }
         }
         (Step::Exec, Errno::TOOBIG) => return too_large(command, size),
-        (Step::Exec, Errno::ACCESS | Errno::NOEXEC | Errno::ISDIR) => {
-            let hint = if answer == Errno::NOEXEC {
-                "its format is unknown to the kernel: a script needs a first line that names its interpreter"
-            } else {
-                "set its execute bit, and see that this user may reach it"
+        (Step::Exec, Errno::ACCESS | Errno::NOEXEC | Errno::ISDIR | Errno::TXTBSY) => {
+            let hint = match answer {
+                Errno::NOEXEC => {
+                    "its format is unknown to the kernel: a script needs a first line that names its interpreter"
+                }
+                Errno::TXTBSY => "something has it open for writing: run it once it has been written",
+                _ => "set its execute bit, and see that this user may reach it",
             };
             Error::new(
                 ErrorKind::CommandNotExecutable,
@@ -353,14 +397,9 @@ pub(super) async fn output(command: Command<'_>) -> Result<Output, Error> {
             }
         }
     };
-    // Its own writes are all in the pipes by now. Whoever else holds them may write on for ever.
-    let rest = async {
-        out.drain(child.progress.borrow().settled).await?;
-        err.drain(child.progress.borrow().settled).await
-    };
-    if let Ok(read) = tokio::time::timeout(DRAIN, rest).await {
-        read?;
-    }
+    // What it wrote itself is all in the pipes by now.
+    out.take_held()?;
+    err.take_held()?;
     let still_running = if child.progress.borrow().settled { Vec::new() } else { child.processes().await? };
     foreground.1 = false;
     Ok(Output {
@@ -387,48 +426,39 @@ impl Reading {
 
     /// Reads what is there; never ready once the stream has ended.
     async fn more(&mut self) -> Result<(), Error> {
-        match &self.pipe {
-            None => std::future::pending().await,
-            Some(pipe) => {
-                pipe.readable().await.map_err(read_failed)?;
-                self.take()
-            }
+        let Some(pipe) = &self.pipe else { return std::future::pending().await };
+        pipe.readable().await.map_err(read_failed)?;
+        self.room.resize(CHUNK, 0);
+        // Through the runtime, so that it knows when there is nothing more.
+        match pipe.try_read(&mut self.room) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(()),
+            read => self.took(read).map(drop),
         }
     }
 
-    /// Takes what the pipe holds now, without waiting.
-    fn take(&mut self) -> Result<(), Error> {
+    /// Takes what the pipe holds at this moment, and no more: whoever still has it may write for ever.
+    ///
+    /// The pipe itself is asked. The runtime may not have looked at it since it was made, and would then say
+    /// that there is nothing.
+    fn take_held(&mut self) -> Result<(), Error> {
         let Some(pipe) = &self.pipe else { return Ok(()) };
-        if self.room.is_empty() {
-            self.room.resize(CHUNK, 0);
-        }
-        match pipe.try_read(&mut self.room) {
-            Ok(0) => self.pipe = None,
-            Ok(length) => self.capture.push(self.room.get(..length).unwrap_or_default()),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(read_failed(error)),
+        let mut held = rustix::io::ioctl_fionread(pipe).map_err(|errno| read_failed(errno.into()))?;
+        self.room.resize(CHUNK, 0);
+        while held > 0 {
+            let Some(pipe) = &self.pipe else { return Ok(()) };
+            let read = rustix::io::retry_on_intr(|| rustix::io::read(pipe, &mut self.room));
+            held = held.saturating_sub(self.took(read.map_err(Into::into))? as u64);
         }
         Ok(())
     }
 
-    /// Reads to the end where one is certain, else what the pipe held when the command ended.
-    async fn drain(&mut self, settled: bool) -> Result<(), Error> {
-        loop {
-            let before = self.capture.total();
-            self.take()?;
-            if self.pipe.is_none() {
-                return Ok(());
-            }
-            if self.capture.total() == before {
-                if !settled {
-                    return Ok(());
-                }
-                self.more().await?;
-            } else {
-                // A writer that never stops must not keep the time limit from being seen.
-                tokio::task::yield_now().await;
-            }
+    fn took(&mut self, read: std::io::Result<usize>) -> Result<usize, Error> {
+        let length = read.map_err(read_failed)?;
+        if length == 0 {
+            self.pipe = None;
         }
+        self.capture.push(self.room.get(..length).unwrap_or_default());
+        Ok(length)
     }
 }
 

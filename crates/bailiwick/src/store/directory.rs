@@ -5,13 +5,13 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{FileType, Mode, OFlags, chmod, fchmod, mkdirat, openat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, chmod, fchmod, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 
-use super::lock::Lock;
+use super::lock::{self, Lock};
 use super::place::{Found, StorePlace};
 use crate::error::{Error, ErrorKind, Quoted, SystemCall};
-use crate::identity::{Fault, Look, PinnedDir, Role, user};
+use crate::identity::{Fault, Look, PinnedDir, PinnedName, Role, user};
 
 /// Name of the file in the runtime home that no command may change. The worker's probes try to.
 pub const SENTINEL: &str = "sentinel";
@@ -28,6 +28,8 @@ pub struct StoreDir {
     run: PinnedDir,
     /// Held until it is released.
     lock: Mutex<Option<Lock>>,
+    /// The name under which this opening made the directory.
+    made: Option<PinnedName>,
 }
 
 impl StoreDir {
@@ -46,9 +48,9 @@ impl StoreDir {
     }
 
     pub(super) fn at(given: PathBuf, found: Found) -> Result<Self, Error> {
-        let dir = match found {
-            Found::Existing(dir) => dir,
-            Found::Absent(name) => make_directory(name.dir(), name.entry(), &given)?,
+        let (dir, made) = match found {
+            Found::Existing(dir) => (dir, None),
+            Found::Absent(name) => (make_directory(name.dir(), name.entry(), &given)?, Some(name)),
         };
         check_private(&dir, &given)?;
         let lock = Lock::take(&dir)?;
@@ -59,7 +61,7 @@ impl StoreDir {
         };
         check_private(&run, run.canonical())?;
         lay_sentinel(&run)?;
-        Ok(Self { dir, run, lock: Mutex::new(Some(lock)) })
+        Ok(Self { dir, run, lock: Mutex::new(Some(lock)), made })
     }
 
     /// The directory of the store.
@@ -71,6 +73,19 @@ impl StoreDir {
     /// Releases the lock, so that another session may open the store: this one has ended.
     pub(crate) fn release(&self) {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// Takes back what this opening made, when the session does not come about: a refused one leaves no store.
+    ///
+    /// Only what is empty but for our own files goes. A store that was there before stays as it is.
+    pub(crate) fn unmake(self) {
+        let Some(name) = &self.made else { return };
+        // Where one step fails there is something else in it, and the next ones fail too: it stays.
+        let none = AtFlags::empty();
+        let _stays = unlinkat(&self.run, SENTINEL, none)
+            .and_then(|()| unlinkat(&self.dir, RUN, AtFlags::REMOVEDIR))
+            .and_then(|()| unlinkat(&self.dir, lock::NAME, none))
+            .and_then(|()| unlinkat(name.dir(), name.entry(), AtFlags::REMOVEDIR));
     }
 
     /// The runtime home: the directory that holds [`SENTINEL`].
@@ -182,5 +197,6 @@ fn lay_sentinel(run: &PinnedDir) -> Result<(), Error> {
 pub(super) fn failed(predicate: &str, call: &'static str, path: &Path, errno: Errno) -> Error {
     Role::Store
         .error(ErrorKind::StoreNotAccessible, predicate, path)
+        .hint("choose a place where this user may make files, or change owner or mode of the directory")
         .source(SystemCall::new(call, path, errno))
 }

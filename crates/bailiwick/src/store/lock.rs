@@ -12,7 +12,7 @@ use super::directory::{failed, open_private_file};
 use crate::error::{Error, ErrorKind};
 use crate::identity::{Look, PinnedDir, Role};
 
-const NAME: &str = "lock";
+pub(super) const NAME: &str = "lock";
 
 /// Attempts to lock a file that is still the one at its name. It is replaced only by somebody who removes it
 /// between our open and our lock; eight times in a row is not chance.

@@ -9,7 +9,7 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::{Image, TemporaryDir};
+use super::{Image, Link, TemporaryDir};
 use crate::error::{Error, ErrorKind};
 
 /// The keeper process. Its end proves that nothing of the session is left.
@@ -19,11 +19,11 @@ pub(crate) struct Keeper {
     pidfd: AsyncFd<OwnedFd>,
 }
 
-/// Starts the keeper on a new control socket.
+/// Starts the keeper on a new control socket, and gives the host's end of it.
 ///
 /// # Errors
 /// [`ErrorKind::WorkerStart`], [`ErrorKind::PlatformUnsupported`].
-pub(crate) fn start(image: Image, temporary: &TemporaryDir) -> Result<(Keeper, OwnedFd), Error> {
+pub(crate) fn start(image: Image, temporary: &TemporaryDir) -> Result<(Keeper, Link), Error> {
     let failed = |what: &'static str| {
         move |error: std::io::Error| {
             Error::new(ErrorKind::WorkerStart, format!("cannot start the worker: {what}")).source(error)
@@ -32,6 +32,7 @@ pub(crate) fn start(image: Image, temporary: &TemporaryDir) -> Result<(Keeper, O
     let image = image.descriptor()?;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|errno| failed("socketpair")(errno.into()))?;
+    let link = Link::new(ours).map_err(failed("watch a descriptor"))?;
     let directory = temporary.directory().try_clone().map_err(failed("duplicate a descriptor"))?;
     // std starts a program without a change of user or directory by posix_spawn, which shares memory
     // until exec: the size of this process does not matter. Descriptors travel as 0 and 1, so that
@@ -63,7 +64,7 @@ pub(crate) fn start(image: Image, temporary: &TemporaryDir) -> Result<(Keeper, O
     let pidfd = crate::sys::watch(pidfd, Interest::READABLE).map_err(failed("watch a descriptor"))?;
     // `child` is dropped without a wait: the pidfd waits for exactly this process, whatever else the
     // embedding program waits for.
-    Ok((Keeper { pid, pidfd }, ours))
+    Ok((Keeper { pid, pidfd }, link))
 }
 
 impl Keeper {

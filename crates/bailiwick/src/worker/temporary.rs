@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::error::{Error, ErrorKind, Quoted, SystemCall};
+use crate::policy::path_fault;
 
 /// Longest path, in bytes, so that a socket below it with two more names of 32 bytes still fits the 107
 /// bytes that `sockaddr_un` has.
@@ -36,6 +37,14 @@ impl TemporaryDir {
             .hint("choose another parent for the temporary directory, one in which this user may make directories")
             .source(SystemCall::new(call, path, errno))
         };
+        if let Some(fault) = path_fault(parent) {
+            return Err(Error::new(
+                ErrorKind::TempDir,
+                format!("the parent of the temporary directory {}: {}", fault.text(), Quoted::new(parent)),
+            )
+            .path("parent", parent)
+            .hint(fault.hint()));
+        }
         for _ in 0..64 {
             let mut random = [0_u8; 8];
             getrandom(&mut random, GetRandomFlags::empty())
