@@ -121,7 +121,7 @@ fn rustc(
         // Static: it must run before, beside and without any library of the host. A panic must not
         // unwind through a copy of the worker, but end it, which its parent sees.
         .args(["-C", "target-feature=+crt-static", "-C", "panic=abort"])
-        .args(["-C", if recipe.without.is_empty() { "opt-level=s" } else { "opt-level=1" }])
+        .args(["-C", if recipe.without.is_empty() { "opt-level=s" } else { "opt-level=0" }])
         .args(["-C", "codegen-units=1", "-C", "strip=symbols", "-C", "debuginfo=0"])
         .args(["-C", "embed-bitcode=yes", "--cap-lints", "allow"])
         .arg("--out-dir")
