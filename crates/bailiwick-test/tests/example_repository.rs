@@ -30,7 +30,9 @@ fn is_what_the_script_makes() {
     let made = world.write_root().join("made.bundle");
     output_of(Command::new(example("make-bundle.sh")).arg(&made));
     let references_made = references(&made);
-    assert!(references_made.contains("refs/heads/main") && references_made.contains("refs/heads/feature/top"));
+    assert!(
+        references_made.contains("refs/heads/main") && references_made.contains("refs/heads/feature/top")
+    );
     assert_eq!(references_made, references(&example("tally.bundle")), "run examples/agent/make-bundle.sh");
 }
 
@@ -51,7 +53,9 @@ fn its_tests_pass_on_both_branches() {
         let mut tests = Command::new(&cargo);
         tests.args(["test", "--offline"]).current_dir(&clone);
         // Not the target directory or the flags of the run that this test belongs to.
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_") || name == "RUSTFLAGS") {
+        for (name, _) in
+            std::env::vars().filter(|(name, _)| name.starts_with("CARGO_") || name == "RUSTFLAGS")
+        {
             if name != "CARGO_HOME" {
                 tests.env_remove(name);
             }
