@@ -134,29 +134,41 @@ pub(crate) fn start(
     }
 }
 
-/// Whether a descriptor that is open and not close-on-exec is gone after tidying, tried in a child.
+/// Runs `act` in a child of this kind, which ends after it, so that what it does to the process does not
+/// last. `act` must keep to what this module says of the child side; what it writes is seen here.
 ///
 /// # Errors
-/// The child could not be made, or did not end normally.
-pub(crate) fn tidies_descriptors(open: &OwnedFd, stack: &mut Stack) -> sys::Result<bool> {
-    extern "C" fn look(_: *mut c_void) -> c_int {
-        c_int::from(tidy().is_err() || sys::is_open(PROBE))
+/// The child could not be made, or did not end by itself.
+pub(crate) fn try_in_child(mut act: &mut dyn FnMut(), stack: &mut Stack) -> sys::Result<()> {
+    extern "C" fn run(argument: *mut c_void) -> c_int {
+        // SAFETY: `try_in_child` passes its `act`, which outlives the child.
+        let act = unsafe { &mut *argument.cast::<&mut dyn FnMut()>() };
+        act();
+        sys::exit_now(0)
     }
-    const PROBE: RawFd = 200;
-    // SAFETY: descriptor 200 is used for nothing else in a launcher, and is closed below.
-    unsafe { sys::replace_descriptor(open.as_raw_fd(), PROBE, true)? };
-    let started = vfork(look, std::ptr::null_mut(), stack);
-    // SAFETY: as above: this launcher made descriptor 200 two lines before.
-    let closed = unsafe { sys::close_range(200, 200) };
-    let (pid, _pidfd) = started?;
-    closed?;
+    let (pid, _pidfd) = vfork(run, (&raw mut act).cast(), stack)?;
     loop {
         if let Some(child) = sys::wait(true, false)?
             && child.pid == pid
         {
-            return Ok(child.status == 0);
+            return if child.status == 0 { Ok(()) } else { Err(Errno::PROTO) };
         }
     }
+}
+
+/// Whether a descriptor that is open and not close-on-exec is gone after tidying, tried in a child.
+///
+/// # Errors
+/// The child could not be made, or did not end by itself.
+pub(crate) fn tidies_descriptors(open: &OwnedFd, stack: &mut Stack) -> sys::Result<bool> {
+    const PROBE: RawFd = 200;
+    // SAFETY: descriptor 200 is used for nothing else in a launcher, and is closed below.
+    unsafe { sys::replace_descriptor(open.as_raw_fd(), PROBE, true)? };
+    let mut tidied = false;
+    let tried = try_in_child(&mut || tidied = tidy().is_ok() && !sys::is_open(PROBE), stack);
+    // SAFETY: as above: this launcher made descriptor 200 a few lines before.
+    unsafe { sys::close_range(200, 200) }?;
+    tried.map(|()| tidied)
 }
 
 fn vfork(

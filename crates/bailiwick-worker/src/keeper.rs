@@ -6,9 +6,9 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-use crate::sys;
+use crate::sys::{self, Errno};
 use crate::tree::{self, Own};
-use crate::{temporary, worker};
+use crate::{launcher, temporary, worker};
 
 /// Exit status: the worker ended in order, nothing is left.
 const SETTLED: i32 = 0;
@@ -49,8 +49,9 @@ fn set_up() -> sys::Result<Setup> {
     sys::set_subreaper()?;
     sys::set_dumpable(false)?;
     sys::set_name(c"bailiwick-keep")?;
-    let control = sys::duplicate_above(0, 3)?;
-    let temporary = sys::duplicate_above(1, 3)?;
+    // Whatever else was inherited is the host's: kept open here, its pipes would never end.
+    let kept = launcher::isolate(vec![sys::duplicate_above(0, 3)?, sys::duplicate_above(1, 3)?])?;
+    let [control, temporary] = <[OwnedFd; 2]>::try_from(kept).map_err(|_| Errno::BADF)?;
     // 0, 1 and 2 stay occupied for good: nothing that a copy opens may land there, where the child side
     // puts the command's own.
     let null = sys::open_at(sys::AT_FDCWD, c"/dev/null", sys::O_RDWR, 0)?;
@@ -90,11 +91,8 @@ fn wait_for(worker: i32) -> Option<i32> {
 /// Kills and reaps until there is no child left. A process in uninterruptible sleep keeps it here, and
 /// so keeps the host from believing that all is settled.
 pub(crate) fn end_everything() {
+    let mut walk = false;
     loop {
-        for process in tree::below(sys::process_id(), &Own::Nothing, |_| 0) {
-            // It may have ended since; the next walk tells.
-            sys::may_fail(tree::signal(&process, SIGKILL));
-        }
         loop {
             match sys::wait(false, false) {
                 Ok(Some(_)) => {}
@@ -102,6 +100,17 @@ pub(crate) fn end_everything() {
                 Err(_) => return,
             }
         }
+        // Children that were not waited for keep their numbers. Mostly there is nothing below them.
+        for child in tree::own_children() {
+            sys::may_fail(sys::kill(child, SIGKILL));
+        }
+        if walk {
+            for process in tree::below(sys::process_id(), &Own::Nothing, |_| 0) {
+                // It may have ended since; the next walk tells.
+                sys::may_fail(tree::signal(&process, SIGKILL));
+            }
+        }
+        walk = true;
         sys::wait_for_child_signal(1);
     }
 }

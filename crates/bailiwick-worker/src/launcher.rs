@@ -149,8 +149,12 @@ fn fork(
     }
 }
 
+/// Moves the descriptors given out of the way and closes everything else but 0, 1 and 2.
+///
+/// # Errors
+/// The kernel's, half-way: the process must end then.
 #[expect(unsafe_code, reason = "closes descriptors by number")]
-fn isolate(keep: Vec<OwnedFd>) -> sys::Result<Vec<OwnedFd>> {
+pub(crate) fn isolate(keep: Vec<OwnedFd>) -> sys::Result<Vec<OwnedFd>> {
     const LOW: u32 = 3;
     // Above everything open, wherever that is.
     let mut high = keep.iter().map(|fd| fd.as_raw_fd()).max().unwrap_or(3);

@@ -56,9 +56,15 @@ impl Recipe {
 }
 
 /// The image could not be built.
-#[derive(Debug)]
 pub struct BuildError {
     what: String,
+}
+
+/// What a build script prints when it returns one.
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for BuildError {
@@ -143,7 +149,7 @@ fn rustc(
     }
     Err(BuildError {
         what: format!(
-            "compile {} for {} ({}); a static C library is needed (package libc6-dev or glibc-static):\n{}",
+            "compile {} for {} ({}); if it is linking that fails, a static C library is missing (package libc6-dev or glibc-static):\n{}",
             source.display(),
             recipe.target,
             output.status,

@@ -111,34 +111,6 @@ pub(super) fn x32() -> Result<()> {
     unsafe { call(number::GETPID | X32_BIT, [0; 6]) }.map(drop)
 }
 
-/// Tries in a copy of this process what would change the process itself where it happens: a session may
-/// accept that, and its commands come from this process.
-pub(super) fn in_copy(judge: impl FnOnce() -> Judgement) -> Judgement {
-    const HELD: i32 = 0x80;
-    // SAFETY: the launcher has a single thread, and its copy ends here, with all its descriptors.
-    match unsafe { sys::clone_child(false) } {
-        Err(errno) => (Outcome::Untried, Some(errno)),
-        Ok(None) => {
-            let (outcome, errno) = judge();
-            let held = if outcome == Outcome::Held { HELD } else { 0 };
-            sys::exit_now(held | errno.map_or(0, |errno| errno.0 & (HELD - 1)))
-        }
-        Ok(Some(copy)) => loop {
-            match sys::wait(true, false) {
-                Ok(Some(child)) if child.pid == copy && child.status & 0x7f == 0 => {
-                    let status = child.status >> 8 & 0xff;
-                    let outcome = if status & HELD != 0 { Outcome::Held } else { Outcome::Broken };
-                    let errno = Some(Errno(status & (HELD - 1))).filter(|errno| errno.0 != 0);
-                    return (outcome, errno);
-                }
-                Ok(Some(child)) if child.pid == copy => return (Outcome::Untried, None),
-                Ok(_) => {}
-                Err(errno) => return (Outcome::Untried, Some(errno)),
-            }
-        },
-    }
-}
-
 /// Each kind of namespace by `unshare`, in a process that is not needed any more.
 pub(super) fn namespaces() -> [Result<()>; 8] {
     const KINDS: [usize; 8] = [
