@@ -10,7 +10,7 @@ use landlock::{
     ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, Ruleset,
     RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, Scope,
 };
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind, SystemCall};
@@ -97,7 +97,7 @@ const PLAIN_DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/ra
 /// Devices for terminals of a command's own. They reach every terminal of the same user.
 const TERMINAL_DEVICES: &[&str] = &["/dev/ptmx", "/dev/tty", "/dev/pts"];
 
-/// The ruleset of a grant: read everything but terminals, write below `roots`.
+/// The ruleset of a grant: read everything but devices, write below `roots`.
 ///
 /// # Errors
 /// [`ErrorKind::PlatformUnsupported`] where Landlock lacks a right that content needs, and
@@ -138,74 +138,50 @@ pub(crate) fn grant(roots: &[BorrowedFd<'_>], terminals: bool) -> Result<OwnedFd
         // A host without the device has nothing to grant.
         let Some(device) = open(path)? else { continue };
         let directory = rustix::fs::fstat(&device)
-            .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir());
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
         let rights = if directory { rights } else { rights & !BitFlags::from(AccessFs::ReadDir) };
         ruleset = ruleset.add_rule(PathBeneath::new(device.as_fd(), rights)).map_err(rule_failed)?;
     }
     descriptor(ruleset)
 }
 
-/// What may be read: everything below `/` but terminals.
+/// What may be read: everything below `/` but devices, of which only the plain ones.
 ///
-/// Whoever can open a terminal of the same user can take away what is typed there. Landlock cannot refuse
-/// beneath a directory what a rule on it grants, so the rules lie on the entries of `/` and of `/dev`. An
-/// entry that is made later has none.
+/// Whoever can open a terminal of the same user can take away what is typed there, and whoever can open a
+/// disk reads past every mode. Landlock cannot refuse beneath a directory what a rule on it grants, so the
+/// rules lie on the entries of `/`. An entry that is made later has none.
 fn readable(root: &OwnedFd) -> Result<Vec<OwnedFd>, Error> {
-    let mut found = Vec::new();
-    let Some(names) = entries(root, "/")? else {
-        // Not even listing is permitted here. Then everything can be read, and the worker's probe of
-        // terminals says so.
-        return Ok(vec![root.try_clone().map_err(|error| {
-            Error::new(ErrorKind::GrantFailed, "cannot duplicate a descriptor").source(error)
-        })?]);
-    };
-    found.extend(names.into_iter().filter(|(name, _)| name != "dev").map(|(_, object)| object));
-    if let Some(devices) = open("/dev")? {
-        let devices = entries(&devices, "/dev")?.unwrap_or_default();
-        found.extend(devices.into_iter().filter(|(name, _)| !is_terminal(name)).map(|(_, object)| object));
-    }
-    Ok(found)
-}
-
-/// Names of terminals and of what makes or mirrors them (`Documentation/admin-guide/devices.txt`).
-fn is_terminal(name: &str) -> bool {
-    const PREFIXES: &[&str] = &["console", "hvc", "ptmx", "pts", "pty", "tty", "vcs"];
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-}
-
-/// The entries of a directory, opened for nothing but naming them; links left out, since what they lead to
-/// has a rule of its own. `None` where the directory may not be listed.
-fn entries(directory: &OwnedFd, path: &str) -> Result<Option<Vec<(String, OwnedFd)>>, Error> {
     let failed = |call, errno| {
-        Error::new(ErrorKind::GrantFailed, format!("cannot list `{path}` for a rule of the grant"))
-            .source(SystemCall::new(call, path, errno))
+        Error::new(ErrorKind::GrantFailed, "cannot list `/` for a rule of the grant")
+            .source(SystemCall::new(call, "/", errno))
     };
     let listing = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut list = match openat(directory, ".", listing, Mode::empty()).and_then(rustix::fs::Dir::new) {
+    let list = match openat(root, ".", listing, Mode::empty()).and_then(rustix::fs::Dir::new) {
         Ok(list) => list,
-        Err(Errno::ACCESS) => return Ok(None),
+        // Not even listing is permitted here. Then everything can be read, and the worker's probe of
+        // terminals says so.
+        Err(Errno::ACCESS) => {
+            return Ok(vec![root.try_clone().map_err(|error| {
+                Error::new(ErrorKind::GrantFailed, "cannot duplicate a descriptor").source(error)
+            })?]);
+        }
         Err(errno) => return Err(failed("openat", errno)),
     };
     let mut found = Vec::new();
-    while let Some(entry) = list.read() {
+    for entry in list {
         let entry = entry.map_err(|errno| failed("getdents64", errno))?;
         let name = entry.file_name();
-        if name == c"." || name == c".." {
+        // What a link leads to has a rule of its own, or none.
+        if [c".", c"..", c"dev"].contains(&name) || entry.file_type() == FileType::Symlink {
             continue;
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let object = match openat(directory, name, flags, Mode::empty()) {
-            Ok(object) => object,
-            // It went away, or is a mount that does not answer: there is nothing to read then.
-            Err(_) => continue,
-        };
-        let is_link = rustix::fs::fstat(&object)
-            .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_symlink());
-        if !is_link {
-            found.push((name.to_string_lossy().into_owned(), object));
-        }
+        // It may have gone away, or be a mount that does not answer: there is nothing to read then.
+        found.extend(openat(root, name, flags, Mode::empty()));
     }
-    Ok(Some(found))
+    // Shared memory lies there, and is no device.
+    found.extend(open("/dev/shm")?);
+    Ok(found)
 }
 
 fn open(path: &str) -> Result<Option<OwnedFd>, Error> {
