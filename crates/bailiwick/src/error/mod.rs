@@ -88,12 +88,6 @@ impl Error {
         self
     }
 
-    /// Says what had run, where it differs from what the table has for the kind.
-    pub(crate) fn ran_is(mut self, ran: Ran) -> Self {
-        self.0.ran = ran;
-        self
-    }
-
     /// Says whether to try again, where it differs from what the table has for the kind.
     pub(crate) fn retry(mut self, can_retry: bool) -> Self {
         self.0.can_retry = can_retry;

@@ -119,10 +119,17 @@ pub(super) fn forbidden(
 
 /// A directory of which it cannot be told whether it is `/` or lies in `/dev`, because those could not be opened.
 pub(super) fn unjudged(index: usize, root: &PinnedDir, fault: &Fault) -> Error {
-    Role::Root(index)
-        .error(ErrorKind::RootNotAccessible, "cannot be compared with `/` and `/dev`", root.given())
-        .path("canonical", root.canonical())
-        .text("because", format!("{fault:?}"))
+    let error = Role::Root(index)
+        .error(
+            ErrorKind::RootNotAccessible,
+            "cannot be compared with `/`, `/proc`, `/sys` and `/dev`",
+            root.given(),
+        )
+        .path("canonical", root.canonical());
+    match fault.cause() {
+        Some(cause) => error.text("because", cause.to_string()),
+        None => error,
+    }
 }
 
 /// A directory in which this user can do nothing.

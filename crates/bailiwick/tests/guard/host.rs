@@ -17,7 +17,16 @@ const INNER: &str = "BAILIWICK_TEST_GUARD_INNER";
 
 /// A copy of this test program at `at`, run so that only `inner` of it runs.
 fn run_copy(at: &Path, world: &World, mode: &str) -> std::process::Output {
-    fs::copy("/proc/self/exe", at).unwrap();
+    // By a program of its own: while another thread of this one starts something, the copy would be open for writing
+    // in that child, and the kernel runs no such file.
+    assert!(
+        Command::new("cp")
+            .arg(format!("/proc/{}/exe", std::process::id()))
+            .arg(at)
+            .status()
+            .unwrap()
+            .success()
+    );
     fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
     Command::new(at)
         .args(["--exact", "host::inner", "--nocapture", "--include-ignored"])

@@ -262,6 +262,11 @@ cases! {
             assert_eq!(grant.roots().len(), many.len());
             grant.recheck().unwrap();
         });
+        // The outer root first: those inside it give their descriptors back at once.
+        nested.reverse();
+        crate::sys::with_open_files_limit(soft.min(256), || {
+            assert_eq!(granted(&guard::issue(&roots(&nested), protected.clone()).unwrap()), outermost);
+        });
         crate::sys::with_open_files_limit(soft.min(1024), || {
             let error = guard::issue(&roots(&many), protected.clone()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::TooManyRoots);
