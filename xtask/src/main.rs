@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "a program for people at a terminal")]
 
 mod licences;
+mod readme;
 mod skips;
 mod test;
 mod tracked;

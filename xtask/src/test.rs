@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use crate::{licences, skips, tracked};
+use crate::{licences, readme, skips, tracked};
 
 /// What a step has to say: a short word of success, or what is wrong.
 pub(crate) type Outcome = Result<String, String>;
@@ -19,7 +19,7 @@ struct Step {
     is_base: bool,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step {
         name: "formatting",
         what: "is every file as rustfmt would write it?",
@@ -39,6 +39,12 @@ const STEPS: [Step; 9] = [
         name: "documentation",
         what: "does every link in it lead somewhere?",
         run: documentation,
+        is_base: false,
+    },
+    Step {
+        name: "README",
+        what: "does every command in it work, the main job first?",
+        run: readme::check,
         is_base: false,
     },
     Step { name: "licences", what: "may every dependency be used?", run: licences::check, is_base: false },

@@ -55,3 +55,8 @@ pub use process::wait_until;
 pub use snapshot::Snapshot;
 pub use tool::tool;
 pub use world::World;
+
+/// The example of the README is compiled with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
