@@ -103,7 +103,7 @@ cases! {
             for root in &spelled {
                 let protected = protected_at(store.join("P"));
                 let grant = guard::issue(&roots(&[root.join("W")]), protected.clone()).unwrap();
-                assert_eq!(granted(&grant), [w.clone()]);
+                assert_eq!(granted(&grant), std::slice::from_ref(&w));
                 let error = guard::issue(&roots(&[root]), protected).unwrap_err();
                 assert_overlap(&error, root, home.join("P"), "around");
                 assert_eq!(path(&error, "canonical"), home);

@@ -49,7 +49,7 @@ cases! {
     /// Names that are not UTF-8 are directories like any other.
     fn names_that_are_not_utf8(world: &World) {
         let odd = dir(world.write_root().join(OsStr::from_bytes(b"\xff\xfe")));
-        assert_eq!(granted(&issue(world, &[&odd]).unwrap()), [odd.clone()]);
+        assert_eq!(granted(&issue(world, &[&odd]).unwrap()), std::slice::from_ref(&odd));
         let missing = odd.join("nope");
         let error = refusal(world, &[&missing]);
         assert_eq!(path(&error, "root"), missing);

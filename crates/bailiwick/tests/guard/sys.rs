@@ -73,7 +73,7 @@ pub(crate) fn open_files_limit() -> (u64, u64) {
 pub(crate) fn with_open_files_limit(soft: u64, body: impl FnOnce() + Send) {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let before = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, rustix::process::Rlimit { current: Some(soft), ..before.clone() }).unwrap();
+    setrlimit(Resource::Nofile, rustix::process::Rlimit { current: Some(soft), ..before }).unwrap();
     let outcome = on_a_thread_with_its_own(libc::CLONE_FILES, body);
     setrlimit(Resource::Nofile, before).unwrap();
     if let Err(panic) = outcome {
