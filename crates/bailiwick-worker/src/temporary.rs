@@ -102,7 +102,7 @@ mod tests {
         fs::create_dir_all(top.join("closed/inner")).unwrap();
         fs::create_dir(top.join(".bw-1")).unwrap();
         fs::write(top.join(".bw-2"), "in the way").unwrap();
-        fs::set_permissions(top.join("closed/inner"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(top.join("closed/inner"), fs::Permissions::from_mode(0o000)).unwrap();
         fs::set_permissions(top.join("closed"), fs::Permissions::from_mode(0o500)).unwrap();
 
         let descriptor: OwnedFd = fs::File::open(&top).unwrap().into();

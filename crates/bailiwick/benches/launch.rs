@@ -7,7 +7,6 @@
 //! ratios do. `docs/performance.md` has the method and results.
 #![expect(
     clippy::print_stdout,
-    clippy::unwrap_used,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a benchmark prints, and fails where something is not as it should be"

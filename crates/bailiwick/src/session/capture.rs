@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn memory_stays_within_three_halves_of_the_limit_whatever_the_pieces() {
-        for size in [1, 3, 100, 5000] {
+        for size in [1_usize, 3, 100, 5000] {
             let mut capture = Capture::new(1000);
             let piece: Vec<u8> = (0..size).map(|i| b'a' + u8::try_from(i % 26).unwrap()).collect();
             for _ in 0..3000 {
