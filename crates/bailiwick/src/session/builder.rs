@@ -146,7 +146,13 @@ impl SessionBuilder {
     pub fn explain(&self) -> Result<Verdict, Error> {
         let place = StorePlace::find(&self.store)?;
         let protected = ProtectedSet::around_place(&place).protect(&self.policy.protect).build()?;
-        Ok(guard::explain(&self.policy, &protected))
+        let mut verdict = guard::explain(&self.policy, &protected);
+        // Opening refuses it first, so it is told first.
+        if let Err(refusal) = launch::check_environment(&self.policy.env) {
+            verdict.granted = false;
+            verdict.refusals.insert(0, refusal);
+        }
+        Ok(verdict)
     }
 
     /// Opens the session.
@@ -266,4 +272,24 @@ fn null() -> Result<std::os::fd::OwnedFd, Error> {
         Error::new(ErrorKind::PlatformUnsupported, "cannot open a session: there is no `/dev/null` here")
             .source(SystemCall::new("open", PATH, errno))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It used to grant what `open` refuses.
+    #[test]
+    fn explain_refuses_the_variables_that_open_refuses() {
+        let explain = |name: &str| {
+            Session::builder("/tmp/bailiwick-store-that-is-never-made").env(name, "/t").explain().unwrap()
+        };
+        for name in launch::OWN_VARIABLES {
+            let verdict = explain(name);
+            assert!(!verdict.granted);
+            assert_eq!(verdict.refusals.first().map(Error::kind), Some(ErrorKind::EnvInvalid));
+        }
+        let twin = explain("TMPDIRECTORY");
+        assert!(twin.granted && twin.refusals.is_empty());
+    }
 }

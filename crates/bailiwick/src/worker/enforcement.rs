@@ -120,6 +120,14 @@ impl Enforcement {
         &self.protections
     }
 
+    /// The layers of this version that keep a protection where a host gives them; none where no host does.
+    ///
+    /// It tells a gap that another host would not have from one that they all have.
+    #[must_use]
+    pub fn possible_layers(protection: Protection) -> &'static [Layer] {
+        evidence(protection).0
+    }
+
     /// The standing of one protection.
     #[must_use]
     pub fn standing(&self, protection: Protection) -> Option<&Standing> {
@@ -222,5 +230,29 @@ impl fmt::Display for Enforcement {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What holds everywhere and what nowhere: the two answers of `possible_layers` that its readers tell apart.
+    #[test]
+    fn a_protection_that_no_layer_keeps_is_never_kept_and_the_others_can_be() {
+        let held: Vec<Finding> = Protection::ALL
+            .iter()
+            .flat_map(|protection| evidence(*protection).1)
+            .map(|probe| Finding { probe: *probe, outcome: Outcome::Held, errno: 0 })
+            .collect();
+        let enforcement = Enforcement::judge(&Policy::default(), &held);
+        for protection in Protection::ALL {
+            let possible = Enforcement::possible_layers(*protection);
+            match enforcement.standing(*protection) {
+                Some(Standing::Kept { layers }) => assert_eq!(layers, possible, "{protection:?}"),
+                standing => assert!(possible.is_empty(), "{protection:?}: {standing:?}"),
+            }
+        }
+        assert!(enforcement.keeps(Protection::Content) && !enforcement.keeps(Protection::Metadata));
     }
 }
