@@ -113,8 +113,13 @@ impl Host {
     /// If its output cannot be prepared.
     #[must_use]
     pub fn wrapped(places: &Places, wrapper: &[&str], test: &str, part: &str) -> Command {
-        // By the magic link of this process: its file may lie where this user cannot walk.
-        let program = OsString::from(format!("/proc/{}/exe", std::process::id()));
+        // By a magic link: the file may lie where this user cannot walk. A wrapper is another program, so it
+        // is given the link of this process; without one it is the starting child itself that follows the
+        // link, and may be another user by then.
+        let program = match wrapper {
+            [] => OsString::from("/proc/self/exe"),
+            _ => OsString::from(format!("/proc/{}/exe", std::process::id())),
+        };
         let mut words = wrapper.iter().map(OsString::from).chain([program]);
         let mut command = Command::new(words.next().unwrap_or_default());
         let output = |()| {

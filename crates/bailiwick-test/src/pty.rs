@@ -14,6 +14,8 @@ use crate::{process::GENEROUS, wait_until};
 #[derive(Debug)]
 pub struct Pty {
     main: File,
+    /// Without it the reader would see the end as soon as one command has ended.
+    _held: OwnedFd,
     name: String,
     read: Arc<Mutex<Vec<u8>>>,
 }
@@ -34,7 +36,8 @@ impl Pty {
         let (name, main) = made.unwrap_or_else(|error| panic!("make a pseudo-terminal: {error}"));
         let main = File::from(main);
         let read = Arc::new(Mutex::new(Vec::new()));
-        let pty = Self { name: name.to_string_lossy().into_owned(), read: Arc::clone(&read), main };
+        let name = name.to_string_lossy().into_owned();
+        let pty = Self { _held: open(&name), name, read: Arc::clone(&read), main };
         let mut reader = pty.main.try_clone().unwrap_or_else(|error| panic!("duplicate a terminal: {error}"));
         std::thread::spawn(move || {
             let mut room = [0_u8; 4096];
@@ -60,8 +63,7 @@ impl Pty {
     /// If that fails.
     #[must_use]
     pub fn subordinate(&self) -> OwnedFd {
-        rustix::fs::open(self.name.as_str(), OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
-            .unwrap_or_else(|error| panic!("open {}: {error}", self.name))
+        open(&self.name)
     }
 
     /// Types something.
@@ -90,6 +92,11 @@ impl Pty {
         let came = wait_until(GENEROUS, || self.text().contains(text));
         assert!(came, "`{text}` does not appear on the terminal; there is: {:?}", self.text());
     }
+}
+
+fn open(name: &str) -> OwnedFd {
+    rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
+        .unwrap_or_else(|error| panic!("open {name}: {error}"))
 }
 
 impl Default for Pty {

@@ -297,9 +297,10 @@ fn too_large(command: &Command<'_>, size: &Size) -> Error {
 fn not_started(command: &Command<'_>, step: Step, errno: i32, size: &Size) -> Error {
     use rustix::io::Errno;
     let program = Quoted::new(&command.program);
-    let answer = Errno::from_raw_os_error(errno);
+    // 0 where no system call decided, which is no `Errno`.
+    let answer = Errno::from_io_error(&std::io::Error::from_raw_os_error(errno));
     let error = match (step, answer) {
-        (Step::Exec, Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP) => {
+        (Step::Exec, Some(answer @ (Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP))) => {
             let error = Error::new(
                 ErrorKind::CommandNotFound,
                 format!("the program of a command does not exist: {program}"),
@@ -319,8 +320,8 @@ fn not_started(command: &Command<'_>, step: Step, errno: i32, size: &Size) -> Er
                 error.hint("give the absolute path, or set `PATH` in the environment of the session")
             }
         }
-        (Step::Exec, Errno::TOOBIG) => return too_large(command, size),
-        (Step::Exec, Errno::ACCESS | Errno::NOEXEC | Errno::ISDIR | Errno::TXTBSY) => {
+        (Step::Exec, Some(Errno::TOOBIG)) => return too_large(command, size),
+        (Step::Exec, Some(answer @ (Errno::ACCESS | Errno::NOEXEC | Errno::ISDIR | Errno::TXTBSY))) => {
             let hint = match answer {
                 Errno::NOEXEC => {
                     "its format is unknown to the kernel: a script needs a first line that names its interpreter"
