@@ -1,0 +1,128 @@
+//! From arguments to a session builder. Paths are handed over as they were written: the library refuses what it
+//! does not take, with the index and the value.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use bailiwick::{Limit, Network, Protection, Resource, Session, SessionBuilder};
+
+use crate::args::{NetworkWord, PolicyArgs};
+use crate::environment;
+use crate::failure::{Code, Failure};
+use crate::render::{listed, quoted};
+
+/// The policy options, understood.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    write_roots: Vec<PathBuf>,
+    protect: Vec<PathBuf>,
+    network: Network,
+    env: Vec<(OsString, OsString)>,
+    accept: Vec<Protection>,
+    limits: Vec<Limit>,
+}
+
+impl Asked {
+    /// # Errors
+    /// A name or number that means nothing, a variable that is not set.
+    pub(crate) fn read(args: &PolicyArgs) -> Result<Self, Failure> {
+        Ok(Self {
+            write_roots: args.write_root.iter().map(PathBuf::from).collect(),
+            protect: args.protect.iter().map(PathBuf::from).collect(),
+            network: match args.network {
+                NetworkWord::Deny => Network::Deny,
+                NetworkWord::Allow => Network::Allow,
+            },
+            env: environment::for_command(&args.env)?,
+            accept: args.accept.iter().map(|name| protection(name)).collect::<Result<_, _>>()?,
+            limits: args.limit.iter().map(|entry| limit(entry)).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// A session with this policy and its store there.
+    pub(crate) fn builder(&self, store: &Path) -> SessionBuilder {
+        let mut builder = Session::builder(store)
+            .write_roots(&self.write_roots)
+            .network(self.network)
+            .envs(self.env.iter().cloned());
+        for path in &self.protect {
+            builder = builder.protect(path);
+        }
+        for protection in &self.accept {
+            builder = builder.accept(*protection);
+        }
+        for limit in &self.limits {
+            builder = builder.limit(*limit);
+        }
+        builder
+    }
+}
+
+/// Names of all protections, in the library's order.
+pub(crate) fn protection_names() -> impl Iterator<Item = &'static str> {
+    Protection::ALL.iter().map(|protection| protection.name())
+}
+
+/// Names of all resources, in the library's order.
+pub(crate) fn resource_names() -> impl Iterator<Item = &'static str> {
+    Resource::ALL.iter().map(|resource| resource.name())
+}
+
+fn protection(name: &OsStr) -> Result<Protection, Failure> {
+    name.to_str().and_then(Protection::from_name).ok_or_else(|| {
+        Failure::new(Code::ProtectionUnknown, format!("no protection has this name: {}", quoted(name)))
+            .value("value", name)
+            .names("known", protection_names())
+            .hint(format!("`--accept` takes one of {}", listed(protection_names())))
+    })
+}
+
+/// The word for no limit.
+const UNLIMITED: &str = "unlimited";
+
+fn limit(entry: &OsStr) -> Result<Limit, Failure> {
+    let parsed = entry.to_str().and_then(|text| text.split_once('=')).and_then(|(name, number)| {
+        let value = if number == UNLIMITED { Limit::UNLIMITED } else { whole(number)? };
+        Some(Limit::of(Resource::from_name(name)?, value))
+    });
+    parsed.ok_or_else(|| {
+        Failure::new(Code::LimitInvalid, format!("no limit can be read from this: {}", quoted(entry)))
+            .value("value", entry)
+            .names("known", resource_names())
+            .hint(format!(
+                "`--limit NAME=N` takes a whole number or `{UNLIMITED}`, and as the name one of {}",
+                listed(resource_names())
+            ))
+    })
+}
+
+/// Digits and nothing else: `u64::from_str` would take a plus sign too.
+fn whole(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits() {
+        let read = |text: &str| limit(OsStr::new(text)).ok();
+        assert_eq!(read("core=0"), Some(Limit::of(Resource::Core, 0)));
+        assert_eq!(read("open-files=unlimited"), Some(Limit::of(Resource::OpenFiles, Limit::UNLIMITED)));
+        assert_eq!(read("cpu=18446744073709551614"), Some(Limit::of(Resource::Cpu, u64::MAX - 1)));
+        for bad in [
+            "",
+            "core",
+            "core=",
+            "=1",
+            "core=-1",
+            "core=+1",
+            "core=1k",
+            "cores=1",
+            "cpu=18446744073709551616",
+        ] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+}
