@@ -46,9 +46,9 @@ pub(crate) fn check(root: &Path) -> Outcome {
     let faults = compare(&skips, &absent, &expected, rustix::process::geteuid().is_root());
     let totals = totals(&skips);
     if faults.is_empty() {
-        return Ok(format!("{} skips, all expected{totals}", skips.len()));
+        return Ok(format!("skips: {}, all expected{totals}", skips.len()));
     }
-    Err(format!("{} faults among {} skips\n{}{totals}", faults.len(), skips.len(), faults.join("\n")))
+    Err(format!("skips: {1}, of which wrong: {0}\n{2}{totals}", faults.len(), skips.len(), faults.join("\n")))
 }
 
 fn compare(skips: &BTreeSet<Skip>, absent: &[Absent], expected: &[Expected], is_root: bool) -> Vec<String> {
