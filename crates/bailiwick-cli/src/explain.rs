@@ -98,7 +98,6 @@ fn text(verdict: &Verdict, colour: Colour) -> String {
 fn root_lines(root: &RootVerdict, colour: Colour, lines: &mut Vec<String>) {
     let decision = match root.decision {
         Decision::Granted => colour.good("granted"),
-        Decision::Covered(by) if by == root.index => colour.good("granted"),
         Decision::Covered(by) => format!("{}, as part of write root {by}", colour.good("granted")),
         Decision::Refused => colour.bad("refused"),
     };

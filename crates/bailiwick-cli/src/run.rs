@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bailiwick::{Child, CloseReport, Ending, Session, Standing, Stdio};
+use bailiwick::{Child, CloseReport, Ending, Session, Standing};
 
 use crate::FAILED;
 use crate::args::RunArgs;
@@ -146,11 +146,12 @@ impl<'a> Run<'a> {
         let mut child = None;
         let mut result = Ok(());
         if self.report.interrupted.is_none() {
-            match self.start(&session, directory).await {
-                Ok((started, relayed)) => {
+            match self.start(&session, directory, signals).await {
+                Ok(Some((started, relayed))) => {
                     result = self.follow(child.insert(started), timeout, signals).await;
                     relays = Some(relayed);
                 }
+                Ok(None) => {}
                 Err(failure) => result = Err(failure),
             }
         }
@@ -164,6 +165,10 @@ impl<'a> Run<'a> {
             Some(relays) => self.relayed(relays, signals).await,
             None => Ok(()),
         };
+        // After the command's own last words.
+        if let Some(closed) = &self.report.closed {
+            self.say_what_ended(closed);
+        }
         result.and(closed).and(relayed)
     }
 
@@ -178,10 +183,25 @@ impl<'a> Run<'a> {
         tokio::time::timeout(LAST_WORDS, finish).await.unwrap_or(Ok(()))
     }
 
-    async fn start(&mut self, session: &Session, directory: &Path) -> Result<(Child, Relays), Failure> {
+    /// Starts the command. `None` when a signal came first: then it has not started, or is ended at once.
+    async fn start(
+        &mut self,
+        session: &Session,
+        directory: &Path,
+        signals: &mut Signals,
+    ) -> Result<Option<(Child, Relays)>, Failure> {
+        // The grammar requires one word at least.
+        let (program, args) = self
+            .args
+            .command
+            .split_first()
+            .ok_or_else(|| Failure::new(Code::Usage, "no command is given").hint("name it after `--`"))?;
         let (stdin, copy) = Copy::prepare()?;
         let (relays, stdout, stderr) = Relays::start()?;
-        let child = self.spawn(session, directory, [stdin, stdout, stderr]).await?;
+        let command = session.command(program).args(args).current_dir(directory);
+        let command = command.stdin(stdin).stdout(stdout).stderr(stderr);
+        let Some(spawned) = self.unless_asked(command.spawn(), signals).await else { return Ok(None) };
+        let child = spawned?;
         self.report.pid = Some(child.id());
         self.report.start_time = Some(child.start_time());
         copy.start(self.notes).map_err(|error| {
@@ -189,23 +209,7 @@ impl<'a> Run<'a> {
                 .cause(error)
                 .ran(bailiwick::Ran::Something)
         })?;
-        Ok((child, relays))
-    }
-
-    async fn spawn(
-        &self,
-        session: &Session,
-        directory: &Path,
-        [stdin, stdout, stderr]: [Stdio; 3],
-    ) -> Result<Child, Failure> {
-        // The grammar requires one word at least.
-        let (program, args) = self
-            .args
-            .command
-            .split_first()
-            .ok_or_else(|| Failure::new(Code::Usage, "no command is given").hint("name it after `--`"))?;
-        let command = session.command(program).args(args).current_dir(directory);
-        Ok(command.stdin(stdin).stdout(stdout).stderr(stderr).spawn().await?)
+        Ok(Some((child, relays)))
     }
 
     /// Waits until the command has ended, its time is up, or a signal asks us to end.
@@ -247,7 +251,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Closes the session and says what that ended. The first signal is what closing is for; the second ends the
+    /// Closes the session. The first signal is what closing is for; the second ends the
     /// wait, and the worker goes on by itself.
     async fn close(&mut self, session: &Session, signals: &mut Signals) -> Result<(), Failure> {
         let mut closing = std::pin::pin!(session.close());
@@ -259,7 +263,6 @@ impl<'a> Run<'a> {
                 None => {}
             }
         };
-        self.say_what_ended(&closed);
         self.report.closed = Some(closed);
         Ok(())
     }

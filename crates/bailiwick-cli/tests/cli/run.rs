@@ -1,6 +1,7 @@
 //! What a command's end becomes, and what it can do meanwhile.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, Instant};
 
 use bailiwick_test::act::Report;
@@ -237,5 +238,32 @@ cases! {
         let refused = outcome(without.args(["run"]).args(GAPS).args(["touch", "ran"]));
         refused.assert_refused("ERR_BAILIWICK_CLI_USAGE");
         assert!(!world.write_root().join("ran").exists());
+    }
+
+    /// Names are bytes.
+    fn names_that_are_not_utf_8_work_and_are_told_exactly(world: &World) {
+        requires!(Need::LandlockAbi6);
+        let name = std::ffi::OsStr::from_bytes(b"r\xff\n");
+        let root = world.path().join(name);
+        fs::create_dir(&root).unwrap();
+        let mut call = Call::new(world, &["--quiet"]);
+        // Before the dashes that the call ends with.
+        let mut words: Vec<_> = call.shell.get_args().map(ToOwned::to_owned).collect();
+        let dashes = words.len() - 1;
+        words.splice(
+            dashes..dashes,
+            ["--write-root".into(), root.clone().into_os_string(), "--env".into(), "BYTES".into()],
+        );
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(&words).env("HOME", crate::invoke::home(world)).current_dir(&root).env("BYTES", name);
+        call.shell = shell;
+        call.shell.arg("sh").arg("-c").arg("cp \"$1\" ./copy; env -0").arg(name).arg(world.secret());
+        let ended = call.end(&[]);
+        ended.assert_exited(0);
+        assert_eq!(fs::read(root.join("copy")).unwrap(), b"s");
+        let hex: String = root.as_os_str().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(ended.json["write_roots"][1]["hex"], hex, "{ended:?}");
+        let variable = [b"BYTES=", name.as_bytes()].concat();
+        assert!(ended.stdout.split(|byte| *byte == 0).any(|entry| entry == variable), "{ended:?}");
     }
 }

@@ -3,9 +3,9 @@
 use std::fs;
 use std::io::Read as _;
 
-use bailiwick_test::process::{self, GENEROUS};
+use bailiwick_test::process::{self, GENEROUS, Process};
 use bailiwick_test::{Need, World, cases, requires, wait_until};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::invoke::{Alive, Call, Running, below, home, line_in};
 
@@ -29,6 +29,24 @@ fn started(world: &World, running: Running) -> Started {
     let left = Alive::in_file(root.join("left"));
     let own = Alive::in_file(root.join("own"));
     Started { running, left, own, temporary: line_in(root.join("tmp")) }
+}
+
+/// The worker of the session, by its place: the only child of the keeper that is there from the beginning.
+fn worker_of(running: &Running) -> Process {
+    let ours = running.child.id();
+    let family = process::descendants(ours);
+    let keeper = family.iter().find(|one| one.parent == ours).unwrap();
+    family
+        .iter()
+        .filter(|one| one.parent == keeper.pid)
+        .min_by_key(|one| (one.start_time, one.pid))
+        .unwrap()
+        .clone()
+}
+
+fn send(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
 }
 
 fn forget(world: &World) {
@@ -124,10 +142,7 @@ cases! {
     fn a_worker_that_is_killed_is_a_failure(world: &World) {
         requires!(Need::LandlockAbi6);
         let Started { running, left, own, temporary } = start(world, &[]);
-        let ours = running.child.id();
-        let keeper = process::descendants(ours).into_iter().find(|one| one.parent == ours).unwrap();
-        let worker = process::descendants(ours).into_iter().find(|one| one.parent == keeper.pid).unwrap();
-        process::kill(worker.pid);
+        process::kill(worker_of(&running).pid);
         let ended = running.end();
         assert_eq!((ended.code(), &ended.json["outcome"]), (125, &"failed".into()), "{ended:?}");
         assert_eq!(ended.json["code"], "ERR_BAILIWICK_WORKER_LOST");
@@ -135,6 +150,42 @@ cases! {
         assert!(ended.json.get("exit_code").is_none(), "{ended:?}");
         // The keeper has ended everything by then.
         assert!(left.gone() && own.gone() && !fs::exists(&temporary).unwrap());
+        assert_eq!(below(&home(world)), Vec::<std::path::PathBuf>::new());
+    }
+
+    /// Closing cannot end while the worker stands still. Whoever asks twice is not kept waiting for that.
+    fn the_second_one_does_not_wait_for_the_close(world: &World) {
+        requires!(Need::LandlockAbi6);
+        let Started { mut running, left, own, .. } = start(world, &[]);
+        let worker = worker_of(&running);
+        send(worker.pid, Signal::STOP);
+        running.signal(Signal::TERM);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert!(running.child.try_wait().unwrap().is_none(), "the first one is for an orderly close");
+        let asked = std::time::Instant::now();
+        running.signal(Signal::INT);
+        let ended = running.end();
+        // Closing would have given up after 10 s at the earliest.
+        assert!(asked.elapsed() < std::time::Duration::from_secs(8), "{:?}", asked.elapsed());
+        assert_eq!((ended.code(), &ended.json["interrupted_by"]), (143, &15.into()), "{ended:?}");
+        assert!(ended.json.get("closed").is_none(), "nobody knows yet what ended: {ended:?}");
+        assert_eq!(below(&home(world)), Vec::<std::path::PathBuf>::new());
+        send(worker.pid, Signal::CONT);
+        assert!(wait_until(GENEROUS, || left.gone() && own.gone()));
+    }
+
+    /// Some parents ignore SIGCHLD, and the kernel then keeps no status of children.
+    fn an_ignored_sigchld_changes_nothing(world: &World) {
+        requires!(Need::LandlockAbi6);
+        let mut call = Call::new(world, &["-q"]);
+        let mut inner: Vec<_> = call.shell.get_args().map(ToOwned::to_owned).collect();
+        inner[1] = "trap '' CHLD; exec \"$@\" 3>\"$0\"".into();
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(inner).env("HOME", home(world)).current_dir(world.write_root());
+        call.shell = shell;
+        let ended = call.script("sleep 1000 & exit 6");
+        ended.assert_exited(6);
+        assert_eq!(ended.json["closed"]["processes"].as_array().unwrap().len(), 1, "{ended:?}");
         assert_eq!(below(&home(world)), Vec::<std::path::PathBuf>::new());
     }
 }

@@ -236,4 +236,19 @@ cases! {
         assert_eq!(first, "first");
         assert!(line.starts_with("{\"outcome\":\"exited\",\"exit_code\":0,"), "{line}");
     }
+
+    /// What is closed for us is `/dev/null` for the command, and never another descriptor of ours.
+    fn closed_streams_stay_without_effect(world: &World) {
+        requires!(Need::LandlockAbi6);
+        let mut call = Call::new(world, &["--quiet"]);
+        let mut inner: Vec<_> = call.shell.get_args().map(ToOwned::to_owned).collect();
+        inner[1] = "exec \"$@\" 3>\"$0\" <&- >&- 2>&-".into();
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(inner).env("HOME", crate::invoke::home(world)).current_dir(world.write_root());
+        call.shell = shell;
+        let ended = call.script("cat > input; echo out; echo err >&2; echo done > ran");
+        ended.assert_exited(0);
+        assert_eq!(fs::read_to_string(world.write_root().join("input")).unwrap(), "");
+        assert_eq!(fs::read_to_string(world.write_root().join("ran")).unwrap(), "done\n");
+    }
 }
