@@ -61,7 +61,8 @@ pub fn say(places: &Places, key: &str, value: impl Into<Value>) {
     written.unwrap_or_else(|error| panic!("say {line}: {error}"));
 }
 
-/// Descriptors, threads, resident memory and zombie children of a process.
+/// Descriptors, threads, resident memory and zombie children of a process. Descriptors are `null` where this
+/// user may not list them: those of a process that is not dumpable, unless root asks.
 ///
 /// # Panics
 ///
@@ -69,7 +70,7 @@ pub fn say(places: &Places, key: &str, value: impl Into<Value>) {
 #[must_use]
 pub fn usage(pid: u32) -> Value {
     let look = |error| panic!("look at process {pid}: {error}");
-    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok().map(Iterator::count);
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_else(look);
     let number = |field: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -246,7 +247,8 @@ impl Host {
     #[must_use]
     pub fn output(&self) -> String {
         let mut text = Vec::new();
-        let read = File::open(self.places.join("host-output")).and_then(|mut file| file.read_to_end(&mut text));
+        let read =
+            File::open(self.places.join("host-output")).and_then(|mut file| file.read_to_end(&mut text));
         match read {
             Ok(_) => String::from_utf8_lossy(&text).into_owned(),
             Err(error) => format!("(cannot be read: {error})"),

@@ -157,7 +157,8 @@ impl Places {
 #[must_use]
 #[track_caller]
 pub fn entries(directory: &Path) -> Vec<PathBuf> {
-    let list = fs::read_dir(directory).unwrap_or_else(|error| panic!("list {}: {error}", directory.display()));
+    let list =
+        fs::read_dir(directory).unwrap_or_else(|error| panic!("list {}: {error}", directory.display()));
     let mut paths: Vec<PathBuf> = list.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     paths

@@ -17,7 +17,18 @@ const SEED: u64 = 0x5eed_0094;
 
 /// The places outside of every root that are tried, beside the directories of the world.
 const SYSTEM: [&str; 12] = [
-    "/", "/tmp", "/var/tmp", "/dev", "/dev/shm", "/etc", "/run", "/home", "/root", "/proc/self", "/sys", "/usr/bin",
+    "/",
+    "/tmp",
+    "/var/tmp",
+    "/dev",
+    "/dev/shm",
+    "/etc",
+    "/run",
+    "/home",
+    "/root",
+    "/proc/self",
+    "/sys",
+    "/usr/bin",
 ];
 
 /// Devices that are documented as writable without being granted.

@@ -45,7 +45,7 @@ async fn refuse<P: AsRef<Path>>(places: &Places, roots: &[P], kind: ErrorKind) -
     let session = open(places.bare_session().write_root(&other)).await;
     let replaced = refused(session.replace_write_roots(&roots).await, kind);
     assert_eq!(path(&replaced, "root"), path(&error, "root"));
-    assert_eq!(session.write_roots().await, [other.clone()]);
+    assert_eq!(session.write_roots().await, std::slice::from_ref(&other));
     let wrote = sh(&session, &format!("echo ok > {0}/ok && cat {0}/ok", other.display())).await;
     assert_eq!(done(&wrote), "ok\n");
     close(&session).await;
@@ -65,8 +65,7 @@ fn assert_overlap(error: &Error, root: impl AsRef<Path>, protected: impl AsRef<P
 /// The twin: the roots open, a file can be written in each by its own spelling, and `P/db` cannot.
 async fn works<P: AsRef<Path>>(places: &Places, roots: &[P]) -> Session {
     let secret = Snapshot::of(places.secret());
-    let verdict =
-        places.bare_session().write_roots(roots.iter().map(AsRef::as_ref)).explain().unwrap();
+    let verdict = places.bare_session().write_roots(roots.iter().map(AsRef::as_ref)).explain().unwrap();
     assert!(verdict.granted, "{verdict:?}");
     let session = open(places.bare_session().write_roots(roots.iter().map(AsRef::as_ref))).await;
     for root in roots {
@@ -222,7 +221,7 @@ cases! {
                         .env("HOME", given)
                 };
                 let session = open(builder().write_root(given.join("W"))).await;
-                assert_eq!(session.write_roots().await, [root.clone()]);
+                assert_eq!(session.write_roots().await, std::slice::from_ref(&root));
                 for through in &spellings {
                     let file = through.join("W/f");
                     done(&sh(&session, &format!("echo x > {}", file.display())).await);
@@ -235,7 +234,7 @@ cases! {
                 close(&session).await;
 
                 let error = refused(builder().write_root(given).open().await, ErrorKind::RootOverlap);
-                assert_overlap(&error, given, &store_of(&home), "around");
+                assert_overlap(&error, given, store_of(&home), "around");
             }
         }
     }
@@ -371,7 +370,7 @@ user_cases! {
     async fn c58_closed_directories(world: &World) {
         let places = Places::of(world);
         let closed = directory(places.join("closed"));
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
         fixture::assert_unreadable(&closed);
         let error = refuse(&places, &[&closed], ErrorKind::RootNotAccessible).await;
         assert_eq!(path(&error, "root"), closed);

@@ -246,7 +246,7 @@ user_cases! {
         let closed = places.join("closed");
         fs::create_dir(&closed).unwrap();
         program(closed.join("program"), b"#!/bin/sh\n", 0o755);
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
         fixture::assert_unreadable(&closed);
         for cwd in [&closed, &closed.join("below")] {
             let command = || session.command("/bin/true").current_dir(cwd);

@@ -47,7 +47,7 @@ cases! {
 
         fs::create_dir(&odd).unwrap();
         let session = open(fresh(&places).write_root(&odd)).await;
-        assert_eq!(session.write_roots().await, [odd.clone()]);
+        assert_eq!(session.write_roots().await, std::slice::from_ref(&odd));
         done(&sh(&session, "echo x > written && pwd > where").await);
         assert_eq!(fs::read(odd.join("written")).unwrap(), b"x\n");
         assert_eq!(fs::read(odd.join("where")).unwrap().strip_suffix(b"\n"), Some(odd.as_os_str().as_bytes()));
@@ -64,7 +64,7 @@ cases! {
         symlink(&root, places.join("link")).unwrap();
         let given = [root.join("inner"), root.clone(), root.clone(), root.join("."), places.join("link/inner")];
         let session = open(fresh(&places).write_roots(given)).await;
-        assert_eq!(session.write_roots().await, [root.clone()]);
+        assert_eq!(session.write_roots().await, std::slice::from_ref(&root));
         done(&sh(&session, &format!("echo x > {}/inner/x", root.display())).await);
         close(&session).await;
         // No root at all: everything but the temporary directory is read-only.
@@ -275,7 +275,8 @@ fn roots(places: &Places) {
             Err(error) => return say(places, "refused", serde_json::to_value(&error).unwrap()),
         };
         say(places, "roots", session.write_roots().await.len());
-        let script = format!("cd {}; for d in *; do echo x > $d/w && echo $d; done", places.join("roots").display());
+        let script =
+            format!("cd {}; for d in *; do echo x > $d/w && echo $d; done", places.join("roots").display());
         let written = done(&sh(&session, &script).await).lines().count();
         say(places, "written", written);
         let denied = sh(&session, &format!("echo x > {}/w", places.join("roots").display())).await;

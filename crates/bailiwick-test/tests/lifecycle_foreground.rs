@@ -47,7 +47,8 @@ async fn number_in(path: impl AsRef<std::path::Path>) -> u32 {
 async fn both_ways(session: &Session, script: &str) -> [Output; 2] {
     let run = || session.command("/bin/sh").args(["-c", script]);
     let before = Instant::now();
-    let outputs = [run().output().await.unwrap(), run().timeout(Duration::from_secs(250)).output().await.unwrap()];
+    let outputs =
+        [run().output().await.unwrap(), run().timeout(Duration::from_secs(250)).output().await.unwrap()];
     // The sleepers would take ten minutes.
     assert!(before.elapsed() < Duration::from_secs(120), "{script} took {:?}", before.elapsed());
     outputs

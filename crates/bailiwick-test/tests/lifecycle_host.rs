@@ -12,7 +12,7 @@ use bailiwick_test::places::{close, done, sh};
 use bailiwick_test::{Need, Places, cases, requires};
 use serde_json::Value;
 
-/// The mask in a line such as `SigBlk:	0000000000004002`.
+/// The mask in a line of `/proc/PID/status`: a name, a colon, a tab, sixteen hexadecimal digits.
 fn mask(status: &str, field: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
     u64::from_str_radix(line.trim(), 16).unwrap()
@@ -165,7 +165,13 @@ fn reaps(places: &Places) {
     let killed = host::block_on(async {
         let mut killed = 0;
         for code in 7..15 {
-            let child = Command::new("sh").args(["-c", &format!("exit {code}")]).stdin(HostStdio::null()).spawn().unwrap();
+            // Waited for by the loop above, which is this case's very point.
+            #[expect(clippy::zombie_processes, reason = "another thread waits for all children")]
+            let child = Command::new("sh")
+                .args(["-c", &format!("exit {code}")])
+                .stdin(HostStdio::null())
+                .spawn()
+                .unwrap();
             own.push((i32::try_from(child.id()).unwrap(), code));
             let session = places.open().await;
             keepers.push(i32::try_from(session.own_processes().0).unwrap());
@@ -188,7 +194,9 @@ fn reaps(places: &Places) {
 
 fn keeps(places: &Places) {
     let mut children: Vec<_> = (20..25)
-        .map(|code| Command::new("sh").args(["-c", &format!("exit {code}")]).stdin(HostStdio::null()).spawn().unwrap())
+        .map(|code| {
+            Command::new("sh").args(["-c", &format!("exit {code}")]).stdin(HostStdio::null()).spawn().unwrap()
+        })
         .collect();
     let before = own_status();
     host::block_on(async {

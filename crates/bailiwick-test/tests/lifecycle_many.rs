@@ -107,7 +107,10 @@ cases! {
         for who in ["host", "worker"] {
             before = host.hear(&format!("{who}_before"));
             after = host.hear(&format!("{who}_after"));
-            assert!(number(&after, "descriptors") <= number(&before, "descriptors") + 4, "{who}: {before} {after}");
+            // Only root may list those of the worker.
+            if who == "host" || bailiwick_test::case::is_root() {
+                assert!(number(&after, "descriptors") <= number(&before, "descriptors") + 4, "{who}: {before} {after}");
+            }
             assert_eq!(number(&after, "threads"), number(&before, "threads"), "{who}");
             assert_eq!(number(&after, "zombies"), 0, "{who}: {after}");
             let grown = number(&after, "resident_kib").saturating_sub(number(&before, "resident_kib"));
@@ -140,7 +143,8 @@ cases! {
 async fn settled_usage(pid: u32, expected: Option<&Value>) -> Value {
     let mut found = usage(pid);
     for _ in 0..1000 {
-        let as_expected = expected.is_none_or(|expected| number(&found, "descriptors") <= number(expected, "descriptors"));
+        let as_expected =
+            expected.is_none_or(|expected| found["descriptors"].as_u64() <= expected["descriptors"].as_u64());
         if as_expected && number(&found, "zombies") == 0 {
             break;
         }
@@ -164,7 +168,7 @@ fn many(places: &Places) {
             let output = session.command("/bin/sh").args(["-c", script]).output().await.unwrap();
             assert_eq!(output.status.code(), Some(3));
             // What cannot start costs nothing either.
-            if number % 50 == 0 {
+            if number.is_multiple_of(50) {
                 session.command("/no/such/program").output().await.unwrap_err();
                 session.command("/bin/true").current_dir("/no/such").output().await.unwrap_err();
             }
@@ -173,12 +177,15 @@ fn many(places: &Places) {
         for number in 0..200 {
             run(number).await;
         }
-        let idle = async || while !session.processes().await.unwrap().is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        let idle = async || {
+            while !session.processes().await.unwrap().is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
         };
         idle().await;
         let own = std::process::id();
-        let (host_before, worker_before) = (settled_usage(own, None).await, settled_usage(worker, None).await);
+        let (host_before, worker_before) =
+            (settled_usage(own, None).await, settled_usage(worker, None).await);
         for number in 0..2000 {
             run(number).await;
         }
@@ -199,7 +206,7 @@ fn sessions(places: &Places) {
             let session = open(places.session()).await;
             let _child = session.command("/bin/sleep").arg("600").spawn().await.unwrap();
             done(&sh(&session, "setsid sleep 600 & true").await);
-            if number % 2 == 0 {
+            if number.is_multiple_of(2) {
                 assert_eq!(close(&session).await.killed(), 2);
             } else {
                 drop(session);
@@ -208,8 +215,10 @@ fn sessions(places: &Places) {
         for number in 0..20 {
             turn(number).await;
         }
-        let gone = async || while !places.machinery().is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        let gone = async || {
+            while !places.machinery().is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
         };
         gone().await;
         let own = std::process::id();

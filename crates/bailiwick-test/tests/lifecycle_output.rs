@@ -148,7 +148,8 @@ fn flooded(places: &Places) {
         let before = resident();
         let mut children = Vec::new();
         for _ in 0..8 {
-            let child = shell(&session, "exec cat /dev/zero").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+            let child =
+                shell(&session, "exec cat /dev/zero").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
             children.push(child.await.unwrap());
         }
         tokio::time::sleep(Duration::from_millis(300)).await;
