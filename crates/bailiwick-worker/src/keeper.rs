@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use crate::sys::{self, Errno};
-use crate::tree::{self, Own};
+use crate::tree::{self, Ending, Own};
 use crate::{launcher, temporary, worker};
 
 /// Exit status: the worker ended in order, nothing is left.
@@ -92,6 +92,7 @@ fn wait_for(worker: i32) -> Option<i32> {
 /// so keeps the host from believing that all is settled.
 pub(crate) fn end_everything() {
     let mut walk = false;
+    let mut ending = Ending::default();
     loop {
         loop {
             match sys::wait(false, false) {
@@ -100,14 +101,12 @@ pub(crate) fn end_everything() {
                 Err(_) => return,
             }
         }
-        // Children that were not waited for keep their numbers. Mostly there is nothing below them.
-        for child in tree::own_children() {
-            sys::may_fail(sys::kill(child, SIGKILL));
-        }
         if walk {
-            for process in tree::below(sys::process_id(), &Own::Nothing, |_| 0) {
-                // It may have ended since; the next walk tells.
-                sys::may_fail(tree::signal(&process, SIGKILL));
+            ending.go_on(&tree::below(sys::process_id(), &Own::Nothing, |_| 0));
+        } else {
+            // Children that were not waited for keep their numbers. Mostly there is nothing below them.
+            for child in tree::own_children() {
+                sys::may_fail(sys::kill(child, SIGKILL));
             }
         }
         walk = true;

@@ -15,6 +15,8 @@ use crate::sys::{self, Channel, Errno, UnixAddress};
 
 /// Asks a grant's launcher for a reaper on the attached socket.
 pub(crate) const MAKE_REAPER: u8 = 201;
+/// Asks the session's launcher to stop every process of its domain.
+pub(crate) const FREEZE: u8 = 203;
 /// Prefix of the address in a message to the session's launcher.
 const SEPARATOR: usize = 4;
 
@@ -58,6 +60,10 @@ pub(crate) fn start_session(socket: OwnedFd, scope: OwnedFd) -> sys::Result<i32>
 
 fn serve_session(channel: &Channel) -> ! {
     while let Ok(Some(message)) = channel.receive(true) {
+        if message.bytes == [FREEZE] {
+            freeze();
+            continue;
+        }
         let descriptors = message.descriptors;
         if read_grant(&message.bytes).is_none() || descriptors.len() != 4 {
             sys::exit_now(1);
@@ -66,6 +72,18 @@ fn serve_session(channel: &Channel) -> ! {
         sys::may_fail(fork(true, descriptors, |kept| grant(&message.bytes, kept)));
     }
     sys::exit_now(0)
+}
+
+/// Stops every process of the domain but this one: one call, during which none of them can fork.
+fn freeze() {
+    const EVERYBODY: i32 = -1;
+    const SIGSTOP: i32 = 19;
+    // Without scopes it would reach every process of the user. The worker is one of them, outside the
+    // domain: as long as it cannot be signalled, nobody else out there can.
+    let worker = i32::try_from(std::os::unix::process::parent_id());
+    if worker.is_ok_and(|worker| sys::kill(worker, 0) == Err(Errno::PERM)) {
+        sys::may_fail(sys::kill(EVERYBODY, SIGSTOP));
+    }
 }
 
 /// The message that asks the session's launcher for a grant's launcher. Descriptors: channel, ruleset,
@@ -131,11 +149,7 @@ fn grant(message: &[u8], mut kept: Vec<OwnedFd>) -> ! {
 /// They are moved out of the way first, so that one `close_range` closes everything else: a channel of
 /// another process must not live on in a copy, or its end would never be seen.
 #[expect(unsafe_code, reason = "copies this process and drops the copy's other descriptors")]
-fn fork(
-    sibling: bool,
-    keep: Vec<OwnedFd>,
-    then: impl FnOnce(Vec<OwnedFd>),
-) -> sys::Result<i32> {
+fn fork(sibling: bool, keep: Vec<OwnedFd>, then: impl FnOnce(Vec<OwnedFd>)) -> sys::Result<i32> {
     // SAFETY: the worker and its copies are single-threaded; the child closes what it must not keep.
     match unsafe { sys::clone_child(sibling) }? {
         Some(pid) => Ok(pid),

@@ -81,7 +81,7 @@ impl Own {
 }
 
 /// Every process below `root` that has not ended, without the session's own. `command_of` names the
-/// command that one of those holds.
+/// command that one of those holds, or that begins with a process; `0` where it is that of the parent.
 pub(crate) fn below(root: i32, own: &Own, command_of: impl Fn(i32) -> u64) -> Vec<Process> {
     let mut found = Vec::new();
     let mut seen = HashSet::from([root]);
@@ -98,6 +98,10 @@ pub(crate) fn below(root: i32, own: &Own, command_of: impl Fn(i32) -> u64) -> Ve
                 queue.push((child, command_of(child)));
                 continue;
             }
+            let command = match command_of(child) {
+                0 => command,
+                its_own => its_own,
+            };
             queue.push((child, command));
             // A zombie has ended; only its parent's wait is missing.
             if let (Some(stat), Ok(number)) = (stat(child), u32::try_from(child))
@@ -128,6 +132,31 @@ pub(crate) fn signal(process: &Process, signal: i32) -> sys::Result<()> {
     match stat(pid) {
         Some(stat) if stat.start_time == process.start_time => sys::pidfd_signal(&pidfd, signal),
         _ => Err(SRCH),
+    }
+}
+
+/// Ends a tree whose processes fork meanwhile.
+///
+/// Each is stopped when it is met, and killed when it is met again. Killed at once, each would make room
+/// for another under a limit on processes, and where many run for few processors, they would fork faster
+/// than one walk reads. What is stopped neither forks nor competes.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    met: HashSet<(u32, u64)>,
+}
+
+impl Ending {
+    /// Goes on with the processes of one walk; says for each whether a kill has reached it.
+    pub(crate) fn go_on(&mut self, alive: &[Process]) -> Vec<bool> {
+        const SIGKILL: i32 = 9;
+        const SIGSTOP: i32 = 19;
+        let known: Vec<bool> =
+            alive.iter().map(|process| !self.met.insert((process.pid, process.start_time))).collect();
+        for (process, _) in alive.iter().zip(&known).filter(|(_, known)| !**known) {
+            // It may have ended since the walk; the next one tells.
+            sys::may_fail(signal(process, SIGSTOP));
+        }
+        alive.iter().zip(known).map(|(process, known)| known && signal(process, SIGKILL).is_ok()).collect()
     }
 }
 

@@ -90,6 +90,17 @@ impl Channel {
         self.flush()
     }
 
+    /// Sends a message that stays the caller's, or does not send it: for one that may have to go elsewhere.
+    ///
+    /// # Errors
+    /// As [`Self::send`], and `EAGAIN` when something is in the way.
+    pub(crate) fn send_now(&self, message: &Received) -> Result<()> {
+        if self.wants_write() {
+            return Err(Errno::AGAIN);
+        }
+        send(self.socket.as_raw_fd(), &message.bytes, &message.descriptors)
+    }
+
     /// Sends what was kept, as far as the socket takes it.
     ///
     /// # Errors
@@ -110,7 +121,8 @@ impl Channel {
     /// Receives one message; `None` at end of file.
     ///
     /// # Errors
-    /// `EAGAIN` when `wait` is false and there is none; `EPROTO` when what came is no message.
+    /// `ECONNRESET` when the peer is gone and had not read all that was sent to it (unix(7) leaves that out;
+    /// `unix_release_sock` in `net/unix/af_unix.c`). `EAGAIN` when `wait` is false and there is none; `EPROTO` when what came is no message.
     pub(crate) fn receive(&self, wait: bool) -> Result<Option<Received>> {
         receive(self.socket.as_raw_fd(), wait)
     }

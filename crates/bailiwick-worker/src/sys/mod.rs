@@ -45,6 +45,7 @@ impl Errno {
     pub(crate) const NOTTY: Self = Self(25);
     pub(crate) const NOSYS: Self = Self(38);
     pub(crate) const PIPE: Self = Self(32);
+    pub(crate) const CONNRESET: Self = Self(104);
     pub(crate) const PROTO: Self = Self(71);
 
     fn last() -> Self {

@@ -7,9 +7,8 @@ use bailiwick_wire::{Ended, Event, HowEnded, Process};
 
 use super::{Stop, Worker};
 use crate::sys::{self, Errno};
-use crate::{keeper, tree};
+use crate::{keeper, launcher};
 
-const SIGKILL: i32 = 9;
 /// How many sweeps in a row may find no process while a reaper has not reported its command: far above
 /// what a reaper needs, and only reports are lost after it.
 const PATIENCE: u32 = 200;
@@ -27,7 +26,8 @@ pub(super) struct Closing {
 impl Closing {
     /// Begins, or begins again after an incomplete close.
     pub(super) fn begin(before: Option<Self>, alive: Vec<Process>, deadline_ms: u64) -> Self {
-        let mut closing = before.unwrap_or(Self { deadline: None, met: Vec::new(), quiet: 0, reported: false });
+        let mut closing =
+            before.unwrap_or(Self { deadline: None, met: Vec::new(), quiet: 0, reported: false });
         closing.deadline = Instant::now().checked_add(Duration::from_millis(deadline_ms));
         closing.reported = false;
         for process in alive {
@@ -37,8 +37,7 @@ impl Closing {
     }
 
     fn note(&mut self, process: Process, killed: bool) {
-        let same =
-            |known: &Process| known.pid == process.pid && known.start_time == process.start_time;
+        let same = |known: &Process| known.pid == process.pid && known.start_time == process.start_time;
         match self.met.iter_mut().find(|(known, _)| same(known)) {
             Some((_, before)) => *before |= killed,
             None => self.met.push((process, killed)),
@@ -65,23 +64,28 @@ impl Closing {
 }
 
 impl Worker {
+    /// Stops all commands at one stroke, before they are ended one by one: from inside the domain that they
+    /// share. Where that does not come about, they are stopped one by one as well.
+    pub(super) fn freeze(&mut self) {
+        if let Some(session) = self.session.as_mut().filter(|session| session.ready) {
+            sys::may_fail(session.channel.send(vec![launcher::FREEZE], Vec::new()));
+        }
+    }
+
     /// Goes on with what is being ended.
     pub(super) fn sweep(&mut self) -> Result<(), Stop> {
         let alive = self.processes();
-        for process in &alive {
-            let lost = |command: &super::Command| command.ending && command.lost;
-            let ending = match process.command {
-                0 => self.commands.values().any(lost),
+        let Some(closing) = &mut self.closing else {
+            let is_lost = |command: &super::Command| command.ending && command.lost;
+            let is_ending = |process: &Process| match process.command {
+                0 => self.commands.values().any(is_lost),
                 number => self.commands.get(&number).is_some_and(|command| command.ending),
             };
-            if ending {
-                // It may have ended by itself since the walk.
-                sys::may_fail(tree::signal(process, SIGKILL));
-            }
-        }
-        let Some(closing) = &mut self.closing else { return Ok(()) };
-        for process in &alive {
-            let killed = tree::signal(process, SIGKILL).is_ok();
+            let ending: Vec<Process> = alive.into_iter().filter(is_ending).collect();
+            self.ending.go_on(&ending);
+            return Ok(());
+        };
+        for (process, killed) in alive.iter().zip(self.ending.go_on(&alive)) {
             closing.note(process.clone(), killed);
         }
         if closing.reported {

@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use bailiwick_wire::{Event, Process};
 
 use super::{Holds, Stop, Worker};
-use crate::sys::{self, Errno, Received, Waited};
 use crate::launcher;
+use crate::sys::{self, Errno, Received, Waited};
 use crate::tree::{self, Own};
 
 const SIGKILL: i32 = 9;
@@ -16,10 +16,11 @@ const SIGCONT: i32 = 18;
 const ESRCH: Errno = Errno(3);
 
 impl Worker {
-    pub(super) fn read_reapers(&mut self, ready: &HashSet<RawFd>) -> Result<(), Stop> {
+    /// Takes what reapers have said: those whose channels are ready, or all.
+    pub(super) fn read_reapers(&mut self, ready: Option<&HashSet<RawFd>>) -> Result<(), Stop> {
         let mut index = 0;
         while let Some(reaper) = self.reapers.get_mut(index) {
-            if !ready.contains(&reaper.channel.as_raw_fd()) {
+            if ready.is_some_and(|ready| !ready.contains(&reaper.channel.as_raw_fd())) {
                 index += 1;
                 continue;
             }
@@ -27,7 +28,9 @@ impl Worker {
             match reaper.channel.receive(false) {
                 Ok(Some(message)) => self.reaper_said(index, message)?,
                 Err(Errno::AGAIN) => index += 1,
-                Ok(None) | Err(_) => self.reaper_lost(index)?,
+                // It died before it read what it was sent, so what it was given has not begun.
+                Err(Errno::CONNRESET) => self.reaper_lost(index, true)?,
+                Ok(None) | Err(_) => self.reaper_lost(index, false)?,
             }
         }
         Ok(())
@@ -45,6 +48,9 @@ impl Worker {
         }
         let event = Event::decode(&message.bytes).map_err(|_| Stop::HostGone)?;
         let Holds::Command(held) = reaper.holds else { return Ok(()) };
+        if let Some(entry) = self.commands.get_mut(&held) {
+            entry.request = None;
+        }
         let done = match &event {
             Event::Started { command, pid, .. } if *command == held => {
                 if let Some(entry) = self.commands.get_mut(command) {
@@ -76,17 +82,33 @@ impl Worker {
         Ok(self.control.send(message.bytes, Vec::new())?)
     }
 
-    /// A reaper's channel closed. What it held becomes the worker's own.
-    fn reaper_lost(&mut self, index: usize) -> Result<(), Stop> {
+    /// A reaper's channel closed. What it held becomes the worker's own, or waits again if it was `unread`.
+    fn reaper_lost(&mut self, index: usize, unread: bool) -> Result<(), Stop> {
         let reaper = self.reapers.remove(index);
         let Holds::Command(command) = reaper.holds else { return Ok(()) };
+        let request = self.commands.get_mut(&command).and_then(|entry| entry.request.take());
+        if let Some(request) = request.filter(|_| unread) {
+            self.commands.remove(&command);
+            self.waiting.push_front((command, reaper.epoch, request));
+            return Ok(());
+        }
         // Its descendants come here when the kernel has finished with it, which is after its
         // descriptors were closed; until then an empty list of children proves nothing.
         self.dying.insert(reaper.pid);
+        let mut unknown = false;
         if let Some(entry) = self.commands.get_mut(&command) {
             entry.lost = true;
+            // It never said whether the command started. Nobody will be given a handle, so should it run,
+            // it is ended.
+            unknown = entry.pid == 0;
+            entry.ending |= unknown;
+            entry.exited |= unknown;
         }
-        self.tell(&Event::SupervisionLost { command })
+        self.tell(&Event::SupervisionLost { command })?;
+        if unknown {
+            self.tell(&Event::Exited { command, status: None, settled: false })?;
+        }
+        Ok(())
     }
 
     /// Takes off children that ended or stopped.
@@ -94,10 +116,17 @@ impl Worker {
         while let Ok(Some(child)) = sys::wait(false, true) {
             if child.stopped() {
                 self.resume(child.pid);
-            } else {
-                self.dying.remove(&child.pid);
-                self.adopted_ended(child)?;
+                continue;
             }
+            // What a killed reaper said, and the end of its channel, came before its own end and that of
+            // anything that came here from it, but may not have been read yet.
+            self.read_reapers(None)?;
+            // Only a command that is about to start can hold the channel open for longer, as its copy.
+            if let Some(index) = self.reapers.iter().position(|reaper| reaper.pid == child.pid) {
+                self.reaper_lost(index, false)?;
+            }
+            self.dying.remove(&child.pid);
+            self.adopted_ended(child)?;
         }
         self.settle_lost()
     }
@@ -155,6 +184,19 @@ impl Worker {
         if lost.is_empty() || !self.dying.is_empty() {
             return Ok(());
         }
+        // A reaper that was killed just when it had taken off its command could not say so any more.
+        let gone = |command: &super::Command| {
+            let asked = command.pidfd.as_ref().map(|pidfd| sys::pidfd_signal(pidfd, 0));
+            command.lost && !command.exited && asked == Some(Err(ESRCH))
+        };
+        let unheard: Vec<u64> =
+            self.commands.iter().filter(|(_, command)| gone(command)).map(|(number, _)| *number).collect();
+        for command in unheard {
+            if let Some(entry) = self.commands.get_mut(&command) {
+                entry.exited = true;
+            }
+            self.tell(&Event::Exited { command, status: None, settled: false })?;
+        }
         if let Own::Listed(own) = self.own()
             && tree::own_children().iter().any(|pid| !own.contains(pid))
         {
@@ -172,13 +214,16 @@ impl Worker {
     /// Live processes of the session that are not its own.
     pub(super) fn processes(&self) -> Vec<Process> {
         let held = |pid| {
-            self.reapers
-                .iter()
-                .find_map(|reaper| match reaper.holds {
-                    Holds::Command(command) if reaper.pid == pid => Some(command),
-                    _ => None,
-                })
-                .unwrap_or(0)
+            let by_reaper = self.reapers.iter().find_map(|reaper| match reaper.holds {
+                Holds::Command(command) if reaper.pid == pid => Some(command),
+                _ => None,
+            });
+            // Of a command that was lost, what still descends from its first process can be told.
+            let by_itself = || {
+                let first = |entry: &super::Command| entry.lost && !entry.exited && entry.pid == pid;
+                self.commands.iter().find_map(|(command, entry)| first(entry).then_some(*command))
+            };
+            by_reaper.or_else(by_itself).unwrap_or(0)
         };
         tree::below(sys::process_id(), &self.own(), held)
     }
@@ -195,14 +240,18 @@ impl Worker {
                 None => answer(0, ESRCH),
             };
         }
+        // What is forked meanwhile is met by the sweeps that follow, until the tree has settled.
+        entry.ending |= signal == SIGKILL;
+        // What a lost command has detached cannot be told from what others that were lost have.
+        let lost = entry.lost;
+        let mut tree = self.processes();
+        tree.retain(|process| process.command == command || (lost && process.command == 0));
         if signal == SIGKILL {
-            // What is forked meanwhile is met by the sweeps that follow, until the tree has settled.
-            entry.ending = true;
+            self.ending.go_on(&tree);
+            return answer(u32::try_from(tree.len()).unwrap_or(u32::MAX), Errno(0));
         }
-        // The tree of a lost command cannot be told from the trees of others that were lost.
-        let number = if entry.lost { 0 } else { command };
         let (mut delivered, mut last) = (0, Errno(0));
-        for process in self.processes().iter().filter(|process| process.command == number) {
+        for process in &tree {
             match tree::signal(process, signal) {
                 Ok(()) => delivered += 1,
                 Err(errno) => last = errno,

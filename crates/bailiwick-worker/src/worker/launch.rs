@@ -156,7 +156,11 @@ impl Worker {
             self.epochs.remove(&number);
             return self.tell(&Event::GrantFailed { epoch: number, step: Step::Launcher, errno: 0 });
         }
-        if epoch.retired || self.closed { Ok(()) } else { self.tell(&Event::LauncherReplaced { epoch: number }) }
+        if epoch.retired || self.closed {
+            Ok(())
+        } else {
+            self.tell(&Event::LauncherReplaced { epoch: number })
+        }
     }
 
     /// Gives waiting commands to idle reapers, and sees that there will be one for the next.
@@ -164,29 +168,50 @@ impl Worker {
         let mut later = VecDeque::new();
         let mut used = HashSet::new();
         while let Some((command, number, message)) = self.waiting.pop_front() {
-            let usable = self.epochs.get(&number).is_some_and(|epoch| {
-                !epoch.retired && epoch.findings.is_some() && epoch.attempts <= LAUNCH_ATTEMPTS
-            });
-            if !usable || self.closed {
+            let epoch = self.epochs.get_mut(&number);
+            let epoch = epoch.filter(|epoch| !epoch.retired && epoch.findings.is_some() && !self.closed);
+            let Some(epoch) = epoch else {
                 self.tell(&Event::NotStarted { command, step: Step::Epoch, errno: 0 })?;
+                continue;
+            };
+            if epoch.attempts > LAUNCH_ATTEMPTS {
+                // The next command may have more luck.
+                epoch.attempts = 0;
+                self.tell(&Event::NotStarted { command, step: Step::Launcher, errno: 0 })?;
                 continue;
             }
             used.insert(number);
-            let idle = self
-                .reapers
-                .iter_mut()
-                .find(|reaper| reaper.epoch == number && reaper.holds == Holds::Nothing);
-            let Some(reaper) = idle else {
+            let is_idle = |reaper: &Reaper| reaper.epoch == number && reaper.holds == Holds::Nothing;
+            let Some(index) = self.reapers.iter().position(is_idle) else {
                 later.push_back((command, number, message));
                 continue;
             };
+            let Some(reaper) = self.reapers.get_mut(index) else { continue };
+            match reaper.channel.send_now(&message) {
+                Ok(()) => {}
+                Err(Errno::PIPE | Errno::CONNRESET) => {
+                    // It was killed, idle. Another one takes it.
+                    self.reapers.remove(index);
+                    self.waiting.push_front((command, number, message));
+                    continue;
+                }
+                Err(errno) => {
+                    self.tell(&Event::NotStarted { command, step: Step::Message, errno: errno.0 })?;
+                    continue;
+                }
+            }
             reaper.holds = Holds::Command(command);
             self.commands.insert(
                 command,
-                Command { pid: 0, pidfd: None, exited: false, lost: false, ending: false },
+                Command {
+                    pid: 0,
+                    pidfd: None,
+                    exited: false,
+                    lost: false,
+                    ending: false,
+                    request: Some(message),
+                },
             );
-            // A reaper that is gone shows by its end of file, which then settles the command.
-            sys::may_fail(reaper.channel.send(message.bytes, message.descriptors));
         }
         self.waiting = later;
         for number in used {
@@ -225,7 +250,8 @@ impl Worker {
             });
         }
         for _ in SPARE_REAPERS..idle {
-            if let Some(spare) = self.reapers.iter().position(|r| r.epoch == number && r.holds == Holds::Nothing)
+            if let Some(spare) =
+                self.reapers.iter().position(|r| r.epoch == number && r.holds == Holds::Nothing)
             {
                 self.reapers.remove(spare);
             }

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use bailiwick_wire::{Event, Finding, Grant, Request, Spawn, Step};
 
 use crate::sys::{self, Channel, Errno, Received, SignalFd, UnixAddress};
+use crate::tree::Ending;
 use crate::{keeper, tree};
 
 mod close;
@@ -64,6 +65,8 @@ struct Command {
     lost: bool,
     /// Its tree is being ended.
     ending: bool,
+    /// What its reaper was sent, until it is heard that it was read.
+    request: Option<Received>,
 }
 
 struct Worker {
@@ -79,6 +82,8 @@ struct Worker {
     /// Killed reapers whose end has not been seen, so whose children are not all here yet.
     dying: HashSet<i32>,
     closing: Option<Closing>,
+    /// What is being ended, of single commands and of the session.
+    ending: Ending,
     /// The host was told that the session is ready.
     opened: bool,
     /// Closing has begun once: nothing starts any more.
@@ -102,7 +107,11 @@ impl From<Errno> for Stop {
 /// Serves the host until it is gone or the session is closed.
 pub(crate) fn run(control: OwnedFd) -> ! {
     let stop = match Worker::new(control) {
-        Ok(mut worker) => worker.serve(),
+        Ok(mut worker) => {
+            let stop = worker.serve();
+            worker.freeze();
+            stop
+        }
         Err(_) => Stop::HostGone,
     };
     match stop {
@@ -134,6 +143,7 @@ impl Worker {
             waiting: VecDeque::new(),
             dying: HashSet::new(),
             closing: None,
+            ending: Ending::default(),
             opened: false,
             closed: false,
         })
@@ -149,15 +159,16 @@ impl Worker {
 
     /// One turn of the loop.
     fn turn(&mut self) -> Result<(), Stop> {
-        let mut wanted: Vec<(RawFd, bool)> = vec![
-            (self.control.as_raw_fd(), self.control.wants_write()),
-            (self.signals.as_raw_fd(), false),
-        ];
+        let mut wanted: Vec<(RawFd, bool)> =
+            vec![(self.control.as_raw_fd(), self.control.wants_write()), (self.signals.as_raw_fd(), false)];
         let channels = |launcher: &Launcher| (launcher.channel.as_raw_fd(), launcher.channel.wants_write());
         wanted.extend(self.session.iter().map(channels));
         wanted.extend(self.epochs.values().filter_map(|epoch| epoch.launcher.as_ref()).map(channels));
         wanted.extend(self.reapers.iter().map(|r| (r.channel.as_raw_fd(), r.channel.wants_write())));
         let sweeping = self.closing.is_some() || self.commands.values().any(|command| command.ending);
+        if !sweeping {
+            self.ending = Ending::default();
+        }
         let ready: HashSet<RawFd> = sys::poll(&wanted, if sweeping { SWEEP_MS } else { -1 })?
             .into_iter()
             .zip(&wanted)
@@ -165,7 +176,7 @@ impl Worker {
             .collect();
 
         // Reapers first: an event of a command must reach the host before what is asked about it now.
-        self.read_reapers(&ready)?;
+        self.read_reapers(Some(&ready))?;
         self.read_launchers(&ready)?;
         if ready.contains(&self.signals.as_raw_fd()) {
             self.signals.drain();
@@ -255,6 +266,7 @@ impl Worker {
             }
             Request::Close { deadline_ms } => {
                 self.closed = true;
+                self.freeze();
                 let alive = self.processes();
                 self.closing = Some(Closing::begin(self.closing.take(), alive, deadline_ms));
                 for (command, _, _) in std::mem::take(&mut self.waiting) {
