@@ -8,6 +8,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use bailiwick::{Layer, Output, Protection, Session, SessionBuilder};
 
@@ -206,7 +207,11 @@ impl Arena {
         let fits = if happens || denial.is_silent { report.ok } else { is_refused };
         assert!(fits, "{place}: {:?} answered {report:?}", denial.act);
         if let Some(harm) = &denial.harm {
-            assert_eq!(harm(), happens, "{place}: {:?} answered {report:?}, but the world differs", denial.act);
+            // What happens may take a moment to show. What is refused never shows; where the act does not
+            // say that it was refused, it is given that moment too.
+            let patience = if happens { GENEROUS } else { Duration::from_millis(100) };
+            let harmed = if happens || denial.is_silent { wait_until(patience, harm) } else { harm() };
+            assert_eq!(harmed, happens, "{place}: {:?} answered {report:?}, but the world differs", denial.act);
         }
     }
 
@@ -236,7 +241,6 @@ impl Arena {
 }
 
 /// A session with a store of its own that opens whatever is missing.
-#[must_use]
 pub fn accepting_all(places: &Places, name: &str) -> SessionBuilder {
     let builder = Session::builder(places.join(format!("store-{name}")))
         .temporary_parent(places.temporary())
@@ -269,7 +273,14 @@ impl Victim {
     /// If it cannot be started.
     #[must_use]
     pub fn busy() -> Self {
-        Self::start(Command::new("/bin/sh").args(["-c", "ulimit -t 60; while :; do :; done"]))
+        let busy = Self::start(Command::new("/bin/sh").args(["-c", "ulimit -t 60; while :; do :; done"]));
+        let limits = format!("/proc/{}/limits", busy.pid());
+        let is_bound = || {
+            let limits = std::fs::read_to_string(&limits).unwrap_or_default();
+            limits.lines().any(|line| line.starts_with("Max cpu time") && line.contains(" 60 "))
+        };
+        assert!(wait_until(GENEROUS, is_bound), "the busy victim does not begin");
+        busy
     }
 
     fn start(command: &mut Command) -> Self {

@@ -46,11 +46,15 @@ pub enum Need {
     X32,
     /// `AF_VSOCK` sockets exist.
     Vsock,
+    /// The kernel writes memory images into the working directory of who crashed.
+    CoreFiles,
+    /// A btrfs can be made in a file and mounted by loop device.
+    Btrfs,
 }
 
 impl Need {
     /// Every need, in the order of the table in `tests/skips.toml`.
-    pub const ALL: [Need; 15] = [
+    pub const ALL: [Need; 17] = [
         Need::Root,
         Need::Landlock,
         Need::LandlockAbi6,
@@ -66,6 +70,8 @@ impl Need {
         Need::Ia32,
         Need::X32,
         Need::Vsock,
+        Need::CoreFiles,
+        Need::Btrfs,
     ];
 
     /// Its name in the ledger, in `BAILIWICK_TEST_REQUIRE` and in `tests/skips.toml`.
@@ -87,6 +93,8 @@ impl Need {
             Need::Ia32 => "ia32",
             Need::X32 => "x32",
             Need::Vsock => "vsock",
+            Need::CoreFiles => "core-files",
+            Need::Btrfs => "btrfs",
         }
     }
 
@@ -113,6 +121,8 @@ impl Need {
             Need::Ia32 => act_succeeds(&["int80"]),
             Need::X32 => act_succeeds(&["x32-getpid"]),
             Need::Vsock => act_succeeds(&["socket", "vsock", "stream", "0"]),
+            Need::CoreFiles => core_files(),
+            Need::Btrfs => runs(Path::new("mkfs.btrfs"), "--version").and_then(|()| loop_device()),
         }
     }
 }
@@ -228,6 +238,20 @@ fn runs(program: &Path, argument: &str) -> Result<(), String> {
         Ok(output) => Err(format!("{} {argument}: {}", program.display(), output.status)),
         Err(error) => Err(format!("{}: {error}", program.display())),
     }
+}
+
+fn core_files() -> Result<(), String> {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").map_err(|error| error.to_string())?;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Core).maximum;
+    match (pattern.trim_end(), limit) {
+        (pattern, _) if pattern.contains('/') || pattern.contains('|') => Err(format!("the pattern is `{pattern}`")),
+        (_, Some(0)) => Err("the limit of memory images is 0".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn loop_device() -> Result<(), String> {
+    fs::File::open("/dev/loop-control").map(drop).map_err(|error| format!("/dev/loop-control: {error}"))
 }
 
 fn act_succeeds(act: &[&str]) -> Result<(), String> {

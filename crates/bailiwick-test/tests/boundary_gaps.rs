@@ -16,7 +16,7 @@ use bailiwick_test::boundary::{Arena, Denial, run, session};
 use bailiwick_test::calls::Calls;
 use bailiwick_test::places::{close, open, refused};
 use bailiwick_test::pty::Pty;
-use bailiwick_test::{Places, Snapshot, World, cases, fixture};
+use bailiwick_test::{Places, Snapshot, cases, fixture};
 
 async fn standing(session: &Session, protection: Protection) -> Standing {
     session.enforcement().await.standing(protection).unwrap().clone()

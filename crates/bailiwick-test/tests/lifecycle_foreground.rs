@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bailiwick::{ErrorKind, Output, Session, Signal, Stdio};
 use bailiwick_test::host::{self, Host, say};
 use bailiwick_test::places::{close, done, sh};
-use bailiwick_test::process::{self, GENEROUS, pid_gone};
+use bailiwick_test::process::{self, GENEROUS, pid_ended, pid_gone};
 use bailiwick_test::pty::Pty;
 use bailiwick_test::{Places, Snapshot, cases, wait_until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -212,7 +212,7 @@ cases! {
             alive = seen => alive,
         };
         idle(&session).await;
-        assert!(alive.iter().all(|process| pid_gone(process.pid, process.start_time)));
+        assert!(alive.iter().all(|process| pid_ended(process.pid, process.start_time)));
         // The session goes on.
         done(&sh(&session, "true").await);
         // The twin: a dropped handle of `spawn` leaves its command running, until close.
@@ -279,7 +279,7 @@ cases! {
         other.signal(Signal::TERM).await.unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&other.wait().await.unwrap()), Some(15));
         let left = other.processes().await.unwrap();
-        assert_eq!(left.iter().map(|process| process.name.as_str()).collect::<Vec<_>>(), ["sleep"]);
+        assert_eq!(left.len(), 1, "{left:?}");
         other.signal_tree(Signal::TERM).await.unwrap();
         other.settled().await.unwrap();
         assert!(left.iter().all(|process| pid_gone(process.pid, process.start_time)));
@@ -307,7 +307,7 @@ cases! {
             assert_eq!(child.signal_tree(signal).await.unwrap_err().kind(), ErrorKind::Io);
         }
         child.kill().await.unwrap();
-        assert!(!process::pid_ended(bystander.id(), bystander.start_time()));
+        assert!(!pid_ended(bystander.id(), bystander.start_time()));
         assert!(child.processes().await.unwrap().is_empty());
         close(&session).await;
     }

@@ -2,14 +2,16 @@
 
 #![cfg(test)]
 
+use std::collections::HashMap;
 use std::process::{Command, Stdio as HostStdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bailiwick_test::host::{self, Host, say};
 use bailiwick_test::places::{close, done, sh};
-use bailiwick_test::{Need, Places, cases, requires};
+use bailiwick_test::process::GENEROUS;
+use bailiwick_test::{Need, Places, cases, requires, wait_until};
 use serde_json::Value;
 
 /// The mask in a line of `/proc/PID/status`: a name, a colon, a tab, sixteen hexadecimal digits.
@@ -146,17 +148,15 @@ fn ignores(places: &Places) {
 }
 
 fn reaps(places: &Places) {
+    let statuses = Arc::new(Mutex::new(HashMap::new()));
     let stop = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&stop);
+    let (seen, stopped) = (Arc::clone(&statuses), Arc::clone(&stop));
     let reaper = std::thread::spawn(move || {
-        let mut statuses = std::collections::HashMap::new();
-        loop {
+        while !stopped.load(Ordering::SeqCst) {
             match rustix::process::waitpid(None, rustix::process::WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
-                    statuses.insert(pid.as_raw_nonzero().get(), status.exit_status());
+                    seen.lock().unwrap().insert(pid.as_raw_nonzero().get(), status.exit_status());
                 }
-                // Read before the last look, so that nothing is missed.
-                _ if stopped.load(Ordering::SeqCst) => return statuses,
                 _ => std::thread::sleep(Duration::from_millis(1)),
             }
         }
@@ -172,22 +172,23 @@ fn reaps(places: &Places) {
                 .stdin(HostStdio::null())
                 .spawn()
                 .unwrap();
-            own.push((i32::try_from(child.id()).unwrap(), code));
+            own.push(i32::try_from(child.id()).unwrap());
             let session = places.open().await;
             keepers.push(i32::try_from(session.own_processes().0).unwrap());
             done(&sh(&session, "sh -c 'exit 5' & wait").await);
             let _left = session.command("sleep").arg("600").spawn().await.unwrap();
             killed += close(&session).await.killed();
         }
-        // The last child of our own has surely ended by now or ends soon.
-        tokio::time::sleep(Duration::from_millis(300)).await;
         killed
     });
+    let complete = wait_until(GENEROUS, || own.iter().all(|pid| statuses.lock().unwrap().contains_key(pid)));
+    assert!(complete, "{own:?} of {statuses:?}");
     stop.store(true, Ordering::SeqCst);
-    let statuses = reaper.join().unwrap();
-    let found: Vec<Option<i32>> = own.iter().map(|(pid, _)| statuses.get(pid).copied().flatten()).collect();
-    say(places, "own", found.into_iter().map(Value::from).collect::<Vec<_>>());
-    let known = |pid: &&i32| own.iter().any(|(own, _)| own == *pid) || keepers.contains(*pid);
+    reaper.join().unwrap();
+    let statuses = statuses.lock().unwrap();
+    let found: Vec<Value> = own.iter().map(|pid| Value::from(statuses[pid])).collect();
+    say(places, "own", found);
+    let known = |pid: &&i32| own.contains(*pid) || keepers.contains(*pid);
     say(places, "foreign", statuses.keys().filter(|pid| !known(pid)).count());
     say(places, "killed", killed);
 }

@@ -125,15 +125,15 @@ cases! {
         places.assert_nothing_left();
     }
 
-    /// Two hundred sessions one after the other in one host: as above.
-    fn two_hundred_sessions(world: &World, seconds = 300) {
+    /// A hundred sessions one after the other in one host: as above.
+    fn hundred_sessions(world: &World, seconds = 300) {
         let places = Places::of(world);
         let mut host = Host::start(&places, Host::command(&places, "host", "sessions"));
         let (before, after) = (host.hear("before"), host.hear("after"));
         assert_eq!(number(&after, "descriptors"), number(&before, "descriptors"), "{before} {after}");
         assert_eq!((number(&after, "threads"), number(&after, "zombies")), (number(&before, "threads"), 0));
         let grown = number(&after, "resident_kib").saturating_sub(number(&before, "resident_kib"));
-        assert!(grown < 4096, "{grown} KiB in 200 sessions");
+        assert!(grown < 4096, "{grown} KiB in 100 sessions");
         host.finish();
         places.assert_nothing_left();
     }
@@ -223,7 +223,7 @@ fn sessions(places: &Places) {
         gone().await;
         let own = std::process::id();
         let before = settled_usage(own, None).await;
-        for number in 0..200 {
+        for number in 0..100 {
             turn(number).await;
         }
         gone().await;

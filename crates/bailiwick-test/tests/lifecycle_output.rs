@@ -47,7 +47,8 @@ cases! {
             assert!(flooded, "{script} wrote nothing");
         }
         // A writer in the background does not keep the result back; it goes on unread, and close ends it.
-        let output = shell(&session, "yes & yes >&2 & echo over; sleep 0.1").output_limit(10_000).output().await.unwrap();
+        let script = "yes & yes >&2 & while [ $(cat /proc/$!/comm) != yes ]; do :; done; echo over";
+        let output = shell(&session, script).output_limit(10_000).output().await.unwrap();
         assert!(output.status.success() && !output.timed_out);
         assert!(output.still_running.iter().any(|process| process.name == "yes"), "{:?}", output.still_running);
         close(&session).await;

@@ -130,10 +130,10 @@ impl Worker {
                         epoch.launcher.iter_mut().for_each(|launcher| launcher.ready = true);
                         Ok(())
                     }
-                    // The host decided on other findings than these; nothing may run under them.
+                    // The host decided on other findings than these, so nothing may run under them. A command
+                    // may have killed what the launcher tried things with; the next one is asked again.
                     Some(_) => {
                         epoch.launcher = None;
-                        epoch.retired = true;
                         Ok(())
                     }
                 }

@@ -44,7 +44,7 @@ fn pause(arguments: &mut Arguments) -> Answer {
 }
 
 /// Sleeps under another name.
-fn rest(seconds: u32, name: &str) -> Answer {
+pub(crate) fn rest(seconds: u32, name: &str) -> Answer {
     if !name.is_empty() {
         let name = std::ffi::CString::new(name).prepare("name")?;
         rustix::thread::set_name(&name).prepare("set the name")?;

@@ -20,6 +20,7 @@ mod memory;
 mod metadata;
 mod namespaces;
 mod processes;
+mod siblings;
 mod sockets;
 mod status;
 mod sys;
@@ -33,7 +34,7 @@ use arguments::Arguments;
 /// Name, arguments, and the function that tries it.
 type Act = (&'static str, &'static str, fn(&mut Arguments) -> Answer);
 
-const ROOMS: [&[Act]; 12] = [
+const ROOMS: [&[Act]; 13] = [
     files::ACTS,
     metadata::ACTS,
     descriptors::ACTS,
@@ -46,6 +47,7 @@ const ROOMS: [&[Act]; 12] = [
     status::ACTS,
     detached::ACTS,
     calls::ACTS,
+    siblings::ACTS,
 ];
 
 /// Runs the act that the command line names. Returns the exit status.

@@ -24,6 +24,15 @@ fn parent_or_child(result: i64) -> Result<Option<Pid>, Errno> {
     i32::try_from(result).map(Pid::from_raw).map_err(|_| Errno::CHILD)
 }
 
+/// Makes a child of this process's parent, which is told of its end by `signal`, or by none (0). `None` in
+/// the child.
+pub(crate) fn clone_sibling(signal: i32) -> Result<Option<Pid>, Errno> {
+    let flags = libc::CLONE_PARENT | signal;
+    // SAFETY: without CLONE_VM this is a fork; null pointers are allowed without the flags that use them.
+    let result = unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) };
+    check(result).and_then(parent_or_child)
+}
+
 /// Runs `act` in a child, which exits with its result.
 pub(crate) fn in_child(act: impl FnOnce() -> i32) -> Result<Ended, Errno> {
     match fork()? {
@@ -119,6 +128,12 @@ pub(crate) fn probe_all() -> Result<(), Errno> {
 pub(crate) fn trace(pid: Pid) -> Result<(), Errno> {
     // SAFETY: PTRACE_SEIZE takes no memory of this process.
     check(unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid.as_raw_nonzero().get(), 0_usize, 0_usize) }).map(drop)
+}
+
+/// Makes the parent the tracer of this process.
+pub(crate) fn trace_me() -> Result<(), Errno> {
+    // SAFETY: PTRACE_TRACEME takes no arguments.
+    check(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0_usize, 0_usize) }).map(drop)
 }
 
 /// Reads eight bytes of another process.
