@@ -177,7 +177,10 @@ impl Arena {
     #[track_caller]
     pub fn without(&self, layer: Layer) -> &Session {
         let found = self.without.iter().find(|(known, _)| *known == layer);
-        found.map_or_else(|| panic!("this arena has no session without {}", layer.name()), |(_, session)| session)
+        found.map_or_else(
+            || panic!("this arena has no session without {}", layer.name()),
+            |(_, session)| session,
+        )
     }
 
     /// Proves a denial.
@@ -211,7 +214,11 @@ impl Arena {
             // say that it was refused, it is given that moment too.
             let patience = if happens { GENEROUS } else { Duration::from_millis(100) };
             let harmed = if happens || denial.is_silent { wait_until(patience, harm) } else { harm() };
-            assert_eq!(harmed, happens, "{place}: {:?} answered {report:?}, but the world differs", denial.act);
+            assert_eq!(
+                harmed, happens,
+                "{place}: {:?} answered {report:?}, but the world differs",
+                denial.act
+            );
         }
     }
 

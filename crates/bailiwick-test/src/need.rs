@@ -244,7 +244,9 @@ fn core_files() -> Result<(), String> {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").map_err(|error| error.to_string())?;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Core).maximum;
     match (pattern.trim_end(), limit) {
-        (pattern, _) if pattern.contains('/') || pattern.contains('|') => Err(format!("the pattern is `{pattern}`")),
+        (pattern, _) if pattern.contains('/') || pattern.contains('|') => {
+            Err(format!("the pattern is `{pattern}`"))
+        }
         (_, Some(0)) => Err("the limit of memory images is 0".to_owned()),
         _ => Ok(()),
     }

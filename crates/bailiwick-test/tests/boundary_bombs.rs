@@ -20,7 +20,10 @@ fn bombs(uid: u32) -> usize {
 /// Closes within a bounded time; nothing of the uid is left but this process.
 async fn settle(session: &Session, uid: u32, least: usize) {
     let began = Instant::now();
-    let report = session.close_within(Duration::from_secs(40)).await.unwrap_or_else(|error| panic!("{}", error.report()));
+    let report = session
+        .close_within(Duration::from_secs(40))
+        .await
+        .unwrap_or_else(|error| panic!("{}", error.report()));
     println!("settled {} processes in {:?}", report.processes.len(), began.elapsed());
     assert!(report.killed() >= least, "{} of {least}", report.killed());
     assert!(began.elapsed() < Duration::from_secs(40));
@@ -33,7 +36,8 @@ async fn explode(world: &bailiwick_test::World, uid: u32, kind: &str, least: usi
     // Room for the machinery, where the bomb bounds itself.
     case::limit_processes(if kind == "refill" { COUNT } else { COUNT + 60 });
     let session = open(session(world)).await;
-    let bomb = session.command(tool("act")).args(["fork-bomb", &COUNT.to_string(), kind]).spawn().await.unwrap();
+    let bomb =
+        session.command(tool("act")).args(["fork-bomb", &COUNT.to_string(), kind]).spawn().await.unwrap();
     assert!(wait_until(GENEROUS, || bombs(uid) >= least), "{}", bombs(uid));
     drop(bomb);
     settle(&session, uid, least).await;

@@ -14,7 +14,9 @@ use bailiwick_test::act::{self, Report, Scopes};
 use bailiwick_test::boundary::{Arena, accepting_all, report, run, session};
 use bailiwick_test::places::{close, done, open, refused, sh};
 use bailiwick_test::pty::Pty;
-use bailiwick_test::{Listing, Need, Places, Snapshot, World, cases, image, image_without_layers, requires, tool, wait_until};
+use bailiwick_test::{
+    Listing, Need, Places, Snapshot, World, cases, image, image_without_layers, requires, tool, wait_until,
+};
 use rustix::io::FdFlags;
 
 /// Descriptors of the host that whoever is started may inherit: a file outside open for appending, private
@@ -85,7 +87,13 @@ cases! {
             }
         }
         before.assert_unchanged();
-        println!("HYG {:?}", run(&open(accepting_all(&Places::of(world), "h")._worker_image(image(Layer::Hygiene))).await, &list).await);
+        // Closing before a program starts is the last of three times: the keeper and each launcher close what
+        // they were born with, and all of theirs is close-on-exec. So without it nothing is there either;
+        // `boundary_layers` shows that its absence is found out, and the naive wrapper below what it is for.
+        let builder = accepting_all(&Places::of(world), "hygiene")._worker_image(image(Layer::Hygiene));
+        let without = open(builder).await;
+        assert_eq!(numbers(&run(&without, &list).await), [0, 1, 2]);
+        close(&without).await;
         // The twin: a descriptor that is given is there, and is what it was opened as.
         let given = OpenOptions::new().append(true).open(world.outside_file()).unwrap();
         let command = session.command(tool("act")).args(["write-fd", "2", "+"]).stderr(Stdio::from(given));

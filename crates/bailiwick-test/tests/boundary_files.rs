@@ -115,7 +115,10 @@ const ROWS: &[Row] = &[
             let linked = [HERE.into(), "/proc/self/fd/{0}".into(), HERE.into(), (&s.at("new")).into()];
             let [a, b, c, d] = linked;
             let flags = libc::O_TMPFILE | libc::O_RDWR;
-            calls(open_with(&s.root, flags).then(libc::SYS_linkat, [a, b, c, d, libc::AT_SYMLINK_FOLLOW.into()]))
+            calls(
+                open_with(&s.root, flags)
+                    .then(libc::SYS_linkat, [a, b, c, d, libc::AT_SYMLINK_FOLLOW.into()]),
+            )
         },
         true,
     ),
@@ -169,19 +172,27 @@ const ROWS: &[Row] = &[
     ),
     ("write through a link of the root", |s| act([&"open-append", &s.ours("to-file")]), true),
     ("truncate through a link of the root", |s| act([&"truncate", &s.ours("to-file")]), true),
-    ("create through a dangling link of the root", |s| {
-        calls(open_with(&s.ours("to-new"), libc::O_WRONLY | libc::O_CREAT))
-    }, true),
+    (
+        "create through a dangling link of the root",
+        |s| calls(open_with(&s.ours("to-new"), libc::O_WRONLY | libc::O_CREAT)),
+        true,
+    ),
     ("write through a link to the directory", |s| act([&"open-append", &s.ours("to-dir/f")]), true),
     ("create through a link to the directory", |s| act([&"create", &s.ours("to-dir/new")]), true),
     ("remove through a link to the directory", |s| act([&"unlink", &s.ours("to-dir/f")]), true),
-    ("write by way of the root's parent", |s| {
-        let around = s.root.join("..").join(s.directory.strip_prefix(s.root.parent().unwrap()).unwrap());
-        act([&"open-append", &around.join("f")])
-    }, true),
-    ("write by way of /proc/self/root", |s| {
-        act([&"open-append", &Path::new("/proc/self/root").join(s.at("f").strip_prefix("/").unwrap())])
-    }, true),
+    (
+        "write by way of the root's parent",
+        |s| {
+            let around = s.root.join("..").join(s.directory.strip_prefix(s.root.parent().unwrap()).unwrap());
+            act([&"open-append", &around.join("f")])
+        },
+        true,
+    ),
+    (
+        "write by way of /proc/self/root",
+        |s| act([&"open-append", &Path::new("/proc/self/root").join(s.at("f").strip_prefix("/").unwrap())]),
+        true,
+    ),
     (
         "open a read-only descriptor again",
         |s| {
@@ -219,7 +230,12 @@ const ROWS: &[Row] = &[
         "create in the working directory",
         |s| {
             let entered = Calls::of(libc::SYS_chdir, [(&s.directory).into()]);
-            calls(entered.then(libc::SYS_open, ["new".into(), (libc::O_WRONLY | libc::O_CREAT).into(), 0o644.into()]))
+            calls(
+                entered.then(
+                    libc::SYS_open,
+                    ["new".into(), (libc::O_WRONLY | libc::O_CREAT).into(), 0o644.into()],
+                ),
+            )
         },
         true,
     ),
@@ -359,14 +375,14 @@ cases! {
                 Ok(output) => {
                     assert!(!output.status.success(), "{}", directory.display());
                     assert!(output.stderr.text().contains("Permission denied"), "{}", output.stderr.text());
-                    assert_eq!(output.write_roots, [root.clone()]);
+                    assert_eq!(output.write_roots, std::slice::from_ref(&root));
                 }
                 // A link of the kernel stands for another directory in every process.
                 Err(error) => assert_eq!(error.code(), "ERR_BAILIWICK_CWD_INVALID", "{}", error.report()),
             }
             before.assert_unchanged();
             assert!(!world.private().join("here").exists());
-            assert_eq!(session.write_roots().await, [root.clone()]);
+            assert_eq!(session.write_roots().await, std::slice::from_ref(&root));
         }
         // The twins: the root as working directory; and the same directory once nobody refuses.
         assert!(sh(&session, "echo x > here").await.status.success());

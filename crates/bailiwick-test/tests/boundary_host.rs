@@ -57,7 +57,8 @@ fn names(places: &Places) {
         arena.denies(&Denial::of_calls(BOTH, &domain("zz"))).await;
         arena.denies(&Denial::of(BOTH, &["settimeofday"])).await;
         // The clock itself has no namespace, so it is only tried where it must be refused, and to what it is.
-        let output = sh(arena.whole(), "hostname zz; test $? -ne 0 && date -s @$(date +%s); test $? -ne 0").await;
+        let output =
+            sh(arena.whole(), "hostname zz; test $? -ne 0 && date -s @$(date +%s); test $? -ne 0").await;
         assert!(output.status.success(), "{}", output.stderr.text());
         assert_eq!(hostname(), ours);
         for calls in [
@@ -82,7 +83,11 @@ fn network(_: &Places) {
     let script = "ip link set lo up";
     let try_in = async |session: &Session| {
         down();
-        let output = session.command("/bin/sh").args(["-c", script]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output();
+        let output = session
+            .command("/bin/sh")
+            .args(["-c", script])
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .output();
         let output = output.await.unwrap();
         assert_eq!(output.status.success(), is_up(), "{}", output.stderr.text());
         is_up()
@@ -94,7 +99,8 @@ fn network(_: &Places) {
         assert!(!try_in(arena.whole()).await);
         assert!(try_in(arena.without(Layer::Capabilities)).await);
         let dummy = "ip link add dummy9 type dummy";
-        let output = arena.whole().command("/bin/sh").args(["-c", dummy]).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+        let output =
+            arena.whole().command("/bin/sh").args(["-c", dummy]).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
         assert!(!output.output().await.unwrap().status.success());
         arena.close().await;
         let arena = Arena::open(&world, BOTH).await;
@@ -103,7 +109,8 @@ fn network(_: &Places) {
             assert!(!try_in(arena.without(*layer)).await);
         }
         arena.close().await;
-        let bare = accepting_all(&Places::of(&world), "bare")._worker_image(bailiwick_test::image_without_layers());
+        let bare =
+            accepting_all(&Places::of(&world), "bare")._worker_image(bailiwick_test::image_without_layers());
         let bare = open(bare).await;
         assert!(try_in(&bare).await);
         close(&bare).await;
@@ -135,9 +142,8 @@ fn mounts(_: &Places) {
         arena.denies(&mount.harm(|| fixture::is_mount_point(&inside))).await;
         let pivot = Calls::of(libc::SYS_pivot_root, [(&outside).into(), (&outside).into()]);
         run(arena.whole(), pivot.arguments()).await.assert_refused(&["EPERM"]);
-        let is_read_only = || {
-            rustix::fs::statvfs(&outside).unwrap().f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY)
-        };
+        let is_read_only =
+            || rustix::fs::statvfs(&outside).unwrap().f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY);
         let fresh = || {
             if is_read_only() {
                 rustix::mount::unmount(&outside, UnmountFlags::empty()).unwrap();

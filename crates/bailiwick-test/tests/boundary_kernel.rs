@@ -13,7 +13,9 @@ use bailiwick_test::boundary::{Arena, Denial, accepting_all, report, run, sessio
 use bailiwick_test::calls::{Calls, Word};
 use bailiwick_test::places::{close, open};
 use bailiwick_test::pty::Pty;
-use bailiwick_test::{Need, Places, Snapshot, World, case, cases, fixture, image, requires, root_cases, tool};
+use bailiwick_test::{
+    Need, Places, Snapshot, World, case, cases, fixture, image, requires, root_cases, tool,
+};
 
 const SECCOMP: &[Layer] = &[Layer::Seccomp];
 const BOTH: &[Layer] = &[Layer::Seccomp, Layer::Capabilities];
@@ -25,7 +27,10 @@ fn layers_by(setting: &str, everybody: &[&str]) -> &'static [Layer] {
 }
 
 fn word<const N: usize>(path: &Path, words: [&str; N]) -> Vec<String> {
-    words.iter().map(|word| if *word == "@" { path.to_str().unwrap().to_owned() } else { (*word).to_owned() }).collect()
+    words
+        .iter()
+        .map(|word| if *word == "@" { path.to_str().unwrap().to_owned() } else { (*word).to_owned() })
+        .collect()
 }
 
 fn queue(world: &World) -> String {

@@ -13,15 +13,9 @@ fn kept_by(layer: Layer) -> &'static [&'static str] {
     match layer {
         Layer::Landlock => &["content", "devices", "terminals"],
         Layer::Scope => &["signals", "abstract-sockets"],
-        Layer::Seccomp => &[
-            "content",
-            "limits",
-            "network",
-            "shared-memory",
-            "privileges",
-            "kernel-interfaces",
-            "terminals",
-        ],
+        Layer::Seccomp => {
+            &["content", "limits", "network", "shared-memory", "privileges", "kernel-interfaces", "terminals"]
+        }
         // A plain user has none to lose, so that nothing is missing.
         Layer::Capabilities if case::is_root() => &["privileges", "host-controls"],
         Layer::Hygiene => &["descriptors"],
@@ -44,7 +38,10 @@ async fn named_without(world: &World, image: &'static [u8]) -> Vec<String> {
     let names: Vec<String> =
         list("protections").iter().map(|name| name.as_text().unwrap().to_owned()).collect();
     assert_eq!(list("causes").len(), names.len());
-    assert_eq!(error.field("protection").and_then(|field| field.as_text()), names.first().map(String::as_str));
+    assert_eq!(
+        error.field("protection").and_then(|field| field.as_text()),
+        names.first().map(String::as_str)
+    );
     // Each gap can be accepted by its name.
     for name in &names {
         assert!(Protection::from_name(name).is_some(), "{name}");

@@ -44,7 +44,8 @@ fn cells() -> Vec<Cell> {
 /// Writes outside, into private storage and into the root, connects, and tells how each went. With input,
 /// it waits for a line of it first.
 fn script(world: &World, port: u16, has_stdin: bool) -> String {
-    let attempt = |name: &str, act: String| format!("{act} 2>/dev/null && echo {name}=done || echo {name}=refused\n");
+    let attempt =
+        |name: &str, act: String| format!("{act} 2>/dev/null && echo {name}=done || echo {name}=refused\n");
     let write = |path: PathBuf| format!("{{ echo w > {}; }}", path.display());
     let connect = format!("{} tcp-connect 127.0.0.1 {port} | grep -q '\"ok\":true'", tool("act").display());
     let mut script = if has_stdin { "read -r line && echo line=$line\n".to_owned() } else { String::new() };
@@ -103,7 +104,11 @@ async fn play(session: &Session, script: &str, cell: Cell) -> String {
             assert!(child.wait().await.unwrap().success());
             pty.expect("end\n");
             // The terminal shows what was typed, too.
-            pty.text().lines().filter(|line| line.contains('=') || *line == "end").map(|line| format!("{line}\n")).collect()
+            pty.text()
+                .lines()
+                .filter(|line| line.contains('=') || *line == "end")
+                .map(|line| format!("{line}\n"))
+                .collect()
         }
     }
 }

@@ -53,7 +53,10 @@ fn priority(which: i32, who: u32, nice: i32) -> Calls {
 
 /// `struct sched_attr`: the policy for what may wait, and nothing else.
 fn attributes(pid: u32) -> Calls {
-    Calls::of(libc::SYS_sched_setattr, [pid.into(), Word::HalfWords(vec![48, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), 0.into()])
+    Calls::of(
+        libc::SYS_sched_setattr,
+        [pid.into(), Word::HalfWords(vec![48, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), 0.into()],
+    )
 }
 
 cases! {
@@ -181,7 +184,8 @@ cases! {
 async fn assert_closed(session: &Session, pid: u32) {
     let start = Process::of(pid).unwrap().start_time;
     let argument = pid.to_string();
-    for act in [&["vm-read", &argument][..], &["ptrace-attach", &argument], &["pidfd-getfd", &argument, "0"]] {
+    for act in [&["vm-read", &argument][..], &["ptrace-attach", &argument], &["pidfd-getfd", &argument, "0"]]
+    {
         run(session, act).await.assert_refused(&["EPERM", "EACCES"]);
     }
     for file in ["mem", "environ", "maps"] {

@@ -15,7 +15,10 @@ use bailiwick_test::{Places, World, cases, tool, wait_until};
 /// A signal to every process of this world's machinery, from inside. Notes how many it reached.
 fn signal_machinery(places: &Places, signal: &str) -> String {
     let pids: Vec<String> = places.machinery().iter().map(|process| process.pid.to_string()).collect();
-    format!("n=0; for p in {}; do kill -{signal} $p 2>/dev/null && n=$((n+1)); done; echo $n > reached", pids.join(" "))
+    format!(
+        "n=0; for p in {}; do kill -{signal} $p 2>/dev/null && n=$((n+1)); done; echo $n > reached",
+        pids.join(" ")
+    )
 }
 
 /// A loop that goes on doing it to whatever is there.
@@ -33,7 +36,8 @@ async fn begin(session: &Session, world: &World, script: &str) -> Child {
     let _absent = std::fs::remove_file(&go);
     let script = format!("until test -e go; do sleep 0.01; done; {script}");
     let command = session.command("/bin/sh").args(["-c", &script]).spawn();
-    let child = tokio::time::timeout(Duration::from_secs(20), command).await.expect("the attack does not start");
+    let child =
+        tokio::time::timeout(Duration::from_secs(20), command).await.expect("the attack does not start");
     std::fs::write(&go, "").unwrap();
     child.unwrap()
 }
@@ -41,7 +45,9 @@ async fn begin(session: &Session, world: &World, script: &str) -> Child {
 /// Runs an attack to its end, whatever is known of that.
 async fn attack(session: &Session, world: &World, script: &str) -> Result<ExitStatus, bailiwick::Error> {
     let mut child = begin(session, world, script).await;
-    tokio::time::timeout(Duration::from_secs(30), child.wait()).await.expect("the end of the attack is not told")
+    tokio::time::timeout(Duration::from_secs(30), child.wait())
+        .await
+        .expect("the end of the attack is not told")
 }
 
 /// Keeper and worker live, and a command runs as if nothing had been.
@@ -51,7 +57,10 @@ async fn assert_goes_on(session: &Session) {
         assert!(Process::of(pid).is_some_and(|process| !process.is_zombie()), "{pid} is gone");
     }
     for _ in 0..3 {
-        let next = tokio::time::timeout(Duration::from_secs(20), sh(session, "echo fine; echo x > /tmp/no 2>/dev/null || echo denied"));
+        let next = tokio::time::timeout(
+            Duration::from_secs(20),
+            sh(session, "echo fine; echo x > /tmp/no 2>/dev/null || echo denied"),
+        );
         let output = next.await.expect("the next command does not run");
         assert_eq!(done(&output), "fine\ndenied\n");
     }
@@ -59,7 +68,8 @@ async fn assert_goes_on(session: &Session) {
 
 /// Closes within a bounded time, and proves for each process that was alive before that it is gone.
 async fn close_and_prove(session: &Session, places: &Places) -> CloseReport {
-    let mut alive = session.processes().await.unwrap().iter().map(|one| (one.pid, one.start_time)).collect::<Vec<_>>();
+    let mut alive =
+        session.processes().await.unwrap().iter().map(|one| (one.pid, one.start_time)).collect::<Vec<_>>();
     alive.extend(places.machinery().iter().map(|one| (one.pid, one.start_time)));
     let began = Instant::now();
     let report = close(session).await;

@@ -39,7 +39,12 @@ fn main() {
 
 fn successful(what: &str, command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert!(output.status.success(), "{what}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{what}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
     output
 }
 
@@ -52,7 +57,9 @@ fn copy_workspace(to: &Path) {
     let from = workspace();
     let listing = successful(
         "git ls-files",
-        Command::new("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(&from),
+        Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(&from),
     );
     for name in listing.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let name = Path::new(std::str::from_utf8(name).unwrap());
@@ -77,7 +84,14 @@ fn a_dependent_outside_of_the_workspace_runs_a_confined_command() {
     copy_workspace(&copy);
     let packages = place.join("packages");
     let mut package = Command::new(&cargo);
-    package.args(["package", "--offline", "--no-verify", "--allow-dirty", "--exclude-lockfile", "--target-dir"]);
+    package.args([
+        "package",
+        "--offline",
+        "--no-verify",
+        "--allow-dirty",
+        "--exclude-lockfile",
+        "--target-dir",
+    ]);
     package.arg(&packages).current_dir(&copy);
     for name in CRATES {
         package.args(["-p", name]);
@@ -122,7 +136,9 @@ fn a_dependent_outside_of_the_workspace_runs_a_confined_command() {
     let mut build = Command::new(&cargo);
     build.args(["build", "--offline", "--quiet"]).current_dir(&dependent).env_clear();
     // A compiler must be found somehow; cargo wants a home of its own.
-    build.env("PATH", format!("{}:/usr/bin:/bin", toolchain.display())).env("CARGO_HOME", place.join("fresh"));
+    build
+        .env("PATH", format!("{}:/usr/bin:/bin", toolchain.display()))
+        .env("CARGO_HOME", place.join("fresh"));
     successful("cargo build", &mut build);
 
     // Moved to a place of its own: what it needs must be in it.

@@ -323,9 +323,7 @@ impl Event {
         let event = match r.u8("tag")? {
             101 => Self::Ready { version: r.u32("version")?, worker_pid: r.u32("worker_pid")? },
             102 => Self::OpenFailed { step: Step::from_number(r.u8("step")?)?, errno: r.i32("errno")? },
-            103 => {
-                Self::Granted { epoch: r.u32("epoch")?, findings: r.list("findings", Finding::read)? }
-            }
+            103 => Self::Granted { epoch: r.u32("epoch")?, findings: r.list("findings", Finding::read)? },
             104 => Self::GrantFailed {
                 epoch: r.u32("epoch")?,
                 step: Step::from_number(r.u8("step")?)?,

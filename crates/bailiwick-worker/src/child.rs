@@ -120,8 +120,8 @@ pub(crate) fn start(
         directory: directory.as_raw_fd(),
         failure: None,
     };
-    let (pid, pidfd) = vfork(run, (&raw mut shared).cast(), stack)
-        .map_err(|errno| Failure { step: Step::Fork, errno })?;
+    let (pid, pidfd) =
+        vfork(run, (&raw mut shared).cast(), stack).map_err(|errno| Failure { step: Step::Fork, errno })?;
     // The child wrote through the pointer; the compiler must not assume that `shared` is as it was.
     // SAFETY: `shared` is live and initialised, and the child, which shares it, has ended or exec'd.
     match unsafe { std::ptr::read_volatile(&raw const shared.failure) } {

@@ -35,7 +35,8 @@ impl Recipe {
     /// A variable that cargo sets is missing, so this is no build script.
     pub fn from_build_script() -> Result<Self, BuildError> {
         let variable = |name: &'static str| {
-            std::env::var_os(name).ok_or(BuildError { what: format!("{name} is not set; call this from a build script") })
+            std::env::var_os(name)
+                .ok_or(BuildError { what: format!("{name} is not set; call this from a build script") })
         };
         Ok(Self {
             rustc: variable("RUSTC")?,
@@ -92,9 +93,8 @@ pub fn compile(recipe: &Recipe) -> Result<PathBuf, BuildError> {
         .ok_or(BuildError { what: "the protocol crate was not built by cargo".to_owned() })?;
     let wire = Path::new(wire).join("src/lib.rs");
     let worker = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/main.rs");
-    std::fs::create_dir_all(&recipe.out_dir).map_err(|error| BuildError {
-        what: format!("make {}: {error}", recipe.out_dir.display()),
-    })?;
+    std::fs::create_dir_all(&recipe.out_dir)
+        .map_err(|error| BuildError { what: format!("make {}: {error}", recipe.out_dir.display()) })?;
 
     rustc(recipe, &wire, "bailiwick_wire", &["--crate-type", "rlib", "--emit", "link"], &[])?;
     let mut without = Vec::new();

@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 
 use bailiwick_wire::{Event, Request, Spawn, Step};
 
-use crate::launcher;
 use crate::child::{self, Failure, Prepared, Stack};
+use crate::launcher;
 use crate::sys::{self, Channel, Errno};
 use crate::tree;
 
@@ -36,18 +36,12 @@ pub(crate) fn serve(socket: OwnedFd) -> ! {
     sys::exit_now(0)
 }
 
-fn run(
-    channel: &mut Channel,
-    spawn: Spawn,
-    descriptors: Vec<OwnedFd>,
-    stack: &mut Stack,
-) -> sys::Result<()> {
+fn run(channel: &mut Channel, spawn: Spawn, descriptors: Vec<OwnedFd>, stack: &mut Stack) -> sys::Result<()> {
     let command = spawn.command;
     let started = <[OwnedFd; 4]>::try_from(descriptors)
         .map_err(|_| Failure { step: Step::Message, errno: Errno::PROTO })
         .and_then(|descriptors| {
-            let prepared =
-                Prepared::new(spawn).map_err(|errno| Failure { step: Step::Message, errno })?;
+            let prepared = Prepared::new(spawn).map_err(|errno| Failure { step: Step::Message, errno })?;
             child::start(&prepared, &descriptors, stack)
         });
     let (pid, pidfd) = match started {

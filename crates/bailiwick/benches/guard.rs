@@ -4,7 +4,11 @@
 //!
 //! Medians of wall time in microseconds. Roots lie six directories deep; "side by side" are siblings. The protected
 //! set is the store, its runtime home and this executable.
-#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and fails where it cannot run")]
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a benchmark prints, and fails where it cannot run"
+)]
 
 use std::fs;
 use std::path::PathBuf;

@@ -134,7 +134,8 @@ async fn run(session: &Session, command: &[&str]) -> Outcome<bailiwick::Output> 
     let (program, args) = command.split_first().ok_or("no program")?;
     let mut command = session.command(*program).args(args).timeout(Duration::from_secs(120));
     let roots = session.write_roots().await;
-    if let Some(work) = roots.first().and_then(|root| root.ancestors().find(|dir| dir.join(".git").exists())) {
+    if let Some(work) = roots.first().and_then(|root| root.ancestors().find(|dir| dir.join(".git").exists()))
+    {
         command = command.current_dir(work);
     }
     Ok(command.output().await?)
@@ -166,7 +167,10 @@ async fn leave(stage: &Stage, session: &Session, outside: &Path, store: &Path) -
     let (outside, store) = (outside.display(), store.display());
     for (script, what) in [
         (format!("echo mine > {outside}"), "overwrite a file beside the repository"),
-        (format!("ln -s {outside} link && echo mine > link"), "overwrite it through a link in the repository"),
+        (
+            format!("ln -s {outside} link && echo mine > link"),
+            "overwrite it through a link in the repository",
+        ),
         (format!("echo forged >> {store}/lock"), "write into the session's own store"),
         (format!("kill -KILL {host}"), "kill the host"),
         (format!("node -e 'require(\"net\").connect({port}, \"127.0.0.1\")'"), "connect to this machine"),
@@ -182,7 +186,8 @@ async fn refused(stage: &Stage, session: &Session, script: &str, what: &str) -> 
     let output = run(session, &["sh", "-c", script]).await?;
     check(!output.status.success(), &format!("it could {what}"))?;
     let errors = output.stderr.text();
-    let reason = errors.lines().find(|line| line.contains("ermi") || line.contains("EPERM")).unwrap_or_default();
+    let reason =
+        errors.lines().find(|line| line.contains("ermi") || line.contains("EPERM")).unwrap_or_default();
     check(!reason.is_empty(), &format!("trying to {what} failed for another reason: {errors}"))?;
     stage.refused(what, reason.trim());
     Ok(())

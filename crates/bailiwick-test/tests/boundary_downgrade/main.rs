@@ -95,7 +95,10 @@ mod kernel {
                 assert!(enforcement.keeps(Protection::Content), "{enforcement}");
                 for gap in [Protection::Devices, Protection::Signals, Protection::AbstractSockets] {
                     let standing = enforcement.standing(gap);
-                    assert!(matches!(standing, Some(Standing::NotKept { accepted: true, .. })), "{enforcement}");
+                    assert!(
+                        matches!(standing, Some(Standing::NotKept { accepted: true, .. })),
+                        "{enforcement}"
+                    );
                 }
                 let (outside, root) = (world.outside_file(), world.write_root());
                 let before = Snapshot::of(&outside);
@@ -103,9 +106,12 @@ mod kernel {
                 before.assert_unchanged();
                 // The twin: rename across directories inside the root.
                 let path = |name: &str| root.join(name).to_str().unwrap().to_owned();
-                for act in [vec!["mkdir".to_owned(), path("d")], vec!["create".to_owned(), path("f")],
-                    vec!["rename".to_owned(), path("f"), path("d/f")], vec!["truncate".to_owned(), path("d/f")]]
-                {
+                for act in [
+                    vec!["mkdir".to_owned(), path("d")],
+                    vec!["create".to_owned(), path("f")],
+                    vec!["rename".to_owned(), path("f"), path("d/f")],
+                    vec!["truncate".to_owned(), path("d/f")],
+                ] {
                     run(&session, &act).await.assert_done();
                 }
                 close(&session).await;

@@ -53,13 +53,12 @@ fn install(action: u32) -> io::Result<Option<OwnedFd>> {
     const NUMBER: u32 = 444; // landlock_create_ruleset, in all tables of system calls
     let statement = |code: u32, k| libc::sock_filter { code: u16::try_from(code).unwrap(), jt: 0, jf: 0, k };
     let load_number = statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0);
-    let unless_it = libc::sock_filter {
-        jf: 1,
-        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, NUMBER)
-    };
+    let unless_it =
+        libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, NUMBER) };
     let returns = |action| statement(libc::BPF_RET | libc::BPF_K, action);
     let mut program = [load_number, unless_it, returns(action), returns(libc::SECCOMP_RET_ALLOW)];
-    let filter = libc::sock_fprog { len: u16::try_from(program.len()).unwrap(), filter: program.as_mut_ptr() };
+    let filter =
+        libc::sock_fprog { len: u16::try_from(program.len()).unwrap(), filter: program.as_mut_ptr() };
     let is_listening = action == libc::SECCOMP_RET_USER_NOTIF;
     let flags = if is_listening { libc::SECCOMP_FILTER_FLAG_NEW_LISTENER } else { 0 };
     // SAFETY: takes numbers only, and binds this thread alone, which ends with the emulation.
@@ -89,8 +88,7 @@ fn answer(listener: &OwnedFd, version: u8) {
         return; // whoever asked has died meanwhile
     }
     let [attributes, size, flags, ..] = call.data.args;
-    let mut response =
-        libc::seccomp_notif_resp { id: call.id, val: 0, error: 0, flags: 0 };
+    let mut response = libc::seccomp_notif_resp { id: call.id, val: 0, error: 0, flags: 0 };
     match judge(call.pid, attributes, size, flags, version) {
         Verdict::Version => response.val = version.into(),
         Verdict::Refused(errno) => response.error = -errno,

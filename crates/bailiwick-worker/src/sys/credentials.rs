@@ -89,9 +89,7 @@ pub(crate) fn capabilities() -> Result<Capabilities> {
     let mut header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
     let mut data = [CapabilityData::default(); 2];
     // SAFETY: version 3 writes two data structures.
-    unsafe {
-        call(number::CAPGET, [(&raw mut header) as usize, data.as_mut_ptr() as usize, 0, 0, 0, 0])
-    }?;
+    unsafe { call(number::CAPGET, [(&raw mut header) as usize, data.as_mut_ptr() as usize, 0, 0, 0, 0]) }?;
     let [low, high] = data;
     let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     Ok(Capabilities {
@@ -107,10 +105,8 @@ pub(crate) fn clear_capabilities() -> Result<()> {
     let mut header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
     let data = [CapabilityData::default(); 2];
     // SAFETY: version 3 reads two data structures.
-    unsafe {
-        call(number::CAPSET, [(&raw mut header) as usize, data.as_ptr() as usize, 0, 0, 0, 0])
-    }
-    .map(drop)
+    unsafe { call(number::CAPSET, [(&raw mut header) as usize, data.as_ptr() as usize, 0, 0, 0, 0]) }
+        .map(drop)
 }
 
 /// Whether a capability is in the bounding set; `EINVAL` past the last one.
@@ -133,8 +129,6 @@ pub(crate) fn install_filter(program: &[Instruction]) -> Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| Errno::PROTO)?;
     let program = Program { length, filter: program.as_ptr() };
     // SAFETY: `program` points to that many instructions, and lives through the call.
-    unsafe {
-        call(number::SECCOMP, [SECCOMP_SET_MODE_FILTER, 0, (&raw const program) as usize, 0, 0, 0])
-    }
-    .map(drop)
+    unsafe { call(number::SECCOMP, [SECCOMP_SET_MODE_FILTER, 0, (&raw const program) as usize, 0, 0, 0]) }
+        .map(drop)
 }

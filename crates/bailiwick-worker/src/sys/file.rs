@@ -79,10 +79,7 @@ pub(crate) fn chmod_at(directory: RawFd, name: &CStr, mode: u32) -> Result<()> {
 pub(crate) fn rename_at(from: RawFd, name: &CStr, to: RawFd, new: &CStr) -> Result<()> {
     // SAFETY: both names are C strings.
     unsafe {
-        call(
-            number::RENAMEAT,
-            [int(from), name.as_ptr() as usize, int(to), new.as_ptr() as usize, 0, 0],
-        )
+        call(number::RENAMEAT, [int(from), name.as_ptr() as usize, int(to), new.as_ptr() as usize, 0, 0])
     }
     .map(drop)
 }
@@ -90,10 +87,8 @@ pub(crate) fn rename_at(from: RawFd, name: &CStr, to: RawFd, new: &CStr) -> Resu
 /// `linkat(2)` without following.
 pub(crate) fn link_at(from: RawFd, name: &CStr, to: RawFd, new: &CStr) -> Result<()> {
     // SAFETY: both names are C strings.
-    unsafe {
-        call(number::LINKAT, [int(from), name.as_ptr() as usize, int(to), new.as_ptr() as usize, 0, 0])
-    }
-    .map(drop)
+    unsafe { call(number::LINKAT, [int(from), name.as_ptr() as usize, int(to), new.as_ptr() as usize, 0, 0]) }
+        .map(drop)
 }
 
 /// `truncate(2)`, relative to the working directory.

@@ -127,18 +127,13 @@ pub(crate) const CORE: u32 = 4;
 /// Sets a limit of this process (`prlimit(2)` with pid 0).
 pub(crate) fn set_limit(resource: u32, value: ResourceLimit) -> Result<()> {
     // SAFETY: `value` lives through the call.
-    unsafe {
-        call(number::PRLIMIT64, [0, resource as usize, (&raw const value) as usize, 0, 0, 0])
-    }
-    .map(drop)
+    unsafe { call(number::PRLIMIT64, [0, resource as usize, (&raw const value) as usize, 0, 0, 0]) }.map(drop)
 }
 
 /// Reads a limit of `pid`; `0` is this process.
 pub(crate) fn limit(pid: i32, resource: u32) -> Result<ResourceLimit> {
     let mut value = ResourceLimit { soft: 0, hard: 0 };
     // SAFETY: `value` is writable.
-    unsafe {
-        call(number::PRLIMIT64, [int(pid), resource as usize, 0, (&raw mut value) as usize, 0, 0])
-    }?;
+    unsafe { call(number::PRLIMIT64, [int(pid), resource as usize, 0, (&raw mut value) as usize, 0, 0]) }?;
     Ok(value)
 }

@@ -25,9 +25,8 @@ pub(crate) fn default_dispositions() {
     let action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
     for signal in 1..=64_usize {
         // SAFETY: `action` lives through the call. KILL and STOP answer EINVAL, which changes nothing.
-        let _unchangeable = unsafe {
-            call(number::RT_SIGACTION, [signal, (&raw const action) as usize, 0, SET_SIZE, 0, 0])
-        };
+        let _unchangeable =
+            unsafe { call(number::RT_SIGACTION, [signal, (&raw const action) as usize, 0, SET_SIZE, 0, 0]) };
     }
 }
 
@@ -39,10 +38,8 @@ pub(crate) fn block_all_signals() -> Result<()> {
 /// Sets the signal mask of the calling thread.
 pub(crate) fn set_mask(mask: u64) -> Result<()> {
     // SAFETY: `mask` lives through the call and has the size given.
-    unsafe {
-        call(number::RT_SIGPROCMASK, [SIG_SETMASK, (&raw const mask) as usize, 0, SET_SIZE, 0, 0])
-    }
-    .map(drop)
+    unsafe { call(number::RT_SIGPROCMASK, [SIG_SETMASK, (&raw const mask) as usize, 0, SET_SIZE, 0, 0]) }
+        .map(drop)
 }
 
 /// Waits until a child changed state, at most `milliseconds` (below 1000). SIGCHLD must be blocked.
@@ -82,10 +79,7 @@ impl SignalFd {
         let mut room = [0_u8; 128 * 8];
         // SAFETY: `room` is writable for the length given.
         while unsafe {
-            call(
-                number::READ,
-                [int(self.0.as_raw_fd()), room.as_mut_ptr() as usize, room.len(), 0, 0, 0],
-            )
+            call(number::READ, [int(self.0.as_raw_fd()), room.as_mut_ptr() as usize, room.len(), 0, 0, 0])
         }
         .is_ok_and(|length| length == room.len())
         {}

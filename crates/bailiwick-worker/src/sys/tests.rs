@@ -63,14 +63,22 @@ fn messages_arrive_whole_with_their_descriptors() {
     let (left, right) = socket_pair().unwrap();
     let (mut left, right) = (Channel::new(left), Channel::new(right));
     let descriptor: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
-    let bodies = [vec![1], vec![2; bailiwick_wire::INLINE_LIMIT], vec![3; bailiwick_wire::INLINE_LIMIT + 1], vec![4; 3_000_000]];
+    let bodies = [
+        vec![1],
+        vec![2; bailiwick_wire::INLINE_LIMIT],
+        vec![3; bailiwick_wire::INLINE_LIMIT + 1],
+        vec![4; 3_000_000],
+    ];
     for body in &bodies {
         left.send(body.clone(), vec![descriptor.try_clone().unwrap()]).unwrap();
         let received = right.receive(true).unwrap().unwrap();
         assert_eq!(&received.bytes, body);
         assert_eq!(received.descriptors.len(), 1);
         let fd = received.descriptors[0].as_raw_fd();
-        assert_eq!(std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap(), std::path::Path::new("/dev/null"));
+        assert_eq!(
+            std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap(),
+            std::path::Path::new("/dev/null")
+        );
     }
     assert_eq!(right.receive(false).unwrap_err(), Errno::AGAIN);
 

@@ -307,7 +307,9 @@ fn not_started(command: &Command<'_>, step: Step, errno: i32, size: &Size) -> Er
             );
             let named = command.program.as_bytes().contains(&b'/');
             if answer == Errno::LOOP {
-                error.hint("its path leads round in a circle of symbolic links: give the path of the file itself")
+                error.hint(
+                    "its path leads round in a circle of symbolic links: give the path of the file itself",
+                )
             } else if answer == Errno::NAMETOOLONG {
                 error.hint("its name is longer than the kernel takes: give the path of an existing program")
             } else if named && Path::new(&command.program).exists() {

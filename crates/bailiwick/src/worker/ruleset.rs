@@ -137,8 +137,8 @@ pub(crate) fn grant(roots: &[BorrowedFd<'_>], terminals: bool) -> Result<OwnedFd
     for (path, rights) in devices.chain(terminals) {
         // A host without the device has nothing to grant.
         let Some(device) = open(path)? else { continue };
-        let directory = rustix::fs::fstat(&device)
-            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
+        let directory =
+            rustix::fs::fstat(&device).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
         let rights = if directory { rights } else { rights & !BitFlags::from(AccessFs::ReadDir) };
         ruleset = ruleset.add_rule(PathBeneath::new(device.as_fd(), rights)).map_err(rule_failed)?;
     }

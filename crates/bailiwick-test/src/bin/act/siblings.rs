@@ -7,10 +7,8 @@ use crate::answer::{Answer, Failed, Prepare as _, done};
 use crate::arguments::Arguments;
 use crate::sys;
 
-pub(crate) const ACTS: &[Act] = &[
-    ("clone-parent", "COUNT SECONDS NAME", clone_parent),
-    ("trace-me", "stop|exec|exit|orphan", trace_me),
-];
+pub(crate) const ACTS: &[Act] =
+    &[("clone-parent", "COUNT SECONDS NAME", clone_parent), ("trace-me", "stop|exec|exit|orphan", trace_me)];
 
 /// Makes children of this process's parent (`CLONE_PARENT`), the last of them without a signal at its end.
 fn clone_parent(arguments: &mut Arguments) -> Answer {

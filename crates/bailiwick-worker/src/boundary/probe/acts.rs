@@ -10,11 +10,7 @@ use super::Judgement;
 use crate::sys::{self, Errno, Result, call, int, number};
 
 /// Makes a file in the temporary directory, lets `act` judge it, and removes it.
-pub(super) fn with_file(
-    directory: RawFd,
-    name: &CStr,
-    act: impl FnOnce(&OwnedFd) -> Judgement,
-) -> Judgement {
+pub(super) fn with_file(directory: RawFd, name: &CStr, act: impl FnOnce(&OwnedFd) -> Judgement) -> Judgement {
     let flags = sys::O_RDWR | sys::O_CREAT | sys::O_EXCL | sys::O_NOFOLLOW;
     match sys::open_at(directory, name, flags, 0o600) {
         Err(errno) => (Outcome::Untried, Some(errno)),
@@ -46,10 +42,7 @@ pub(super) fn read_memory(pid: i32) -> Result<()> {
     let remote = [8_usize, 1];
     // SAFETY: one local vector to a writable byte; the remote address is not dereferenced here.
     unsafe {
-        call(
-            number::PROCESS_VM_READV,
-            [int(pid), local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0],
-        )
+        call(number::PROCESS_VM_READV, [int(pid), local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0])
     }
     .map(drop)
 }

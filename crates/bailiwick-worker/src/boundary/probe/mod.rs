@@ -159,22 +159,18 @@ impl Scene<'_> {
                 }
             }
             Probe::Mounts => all_refused(acts::mounts(), EPERM),
-            Probe::KernelInterfaces => {
-                all_refused(acts::kernel_interfaces(), &[Errno::PERM, Errno::NOSYS])
-            }
+            Probe::KernelInterfaces => all_refused(acts::kernel_interfaces(), &[Errno::PERM, Errno::NOSYS]),
             Probe::HostControls => all_refused(acts::host_controls(), EPERM),
             Probe::SetIdModes => acts::with_file(inside, c".probe-mode", |file| {
                 refused(sys::fchmod(file.as_raw_fd(), 0o4700), EPERM)
             }),
-            Probe::PlainModes => acts::with_file(inside, c".probe-mode", |file| {
-                works(sys::fchmod(file.as_raw_fd(), 0o700))
-            }),
+            Probe::PlainModes => {
+                acts::with_file(inside, c".probe-mode", |file| works(sys::fchmod(file.as_raw_fd(), 0o700)))
+            }
             Probe::SysvIpc if self.grant.sysv_ipc => (Outcome::Permitted, None),
             Probe::SysvIpc => refused(acts::shared_memory(), &[Errno::PERM, Errno::NOSYS]),
             Probe::Capabilities => acts::capabilities(),
-            Probe::NoNewPrivs => {
-                (if sys::no_new_privs() { Outcome::Held } else { Outcome::Broken }, None)
-            }
+            Probe::NoNewPrivs => (if sys::no_new_privs() { Outcome::Held } else { Outcome::Broken }, None),
             Probe::Descriptors => match tidies_descriptors(&self.place.inside, stack) {
                 Ok(true) => (Outcome::Held, None),
                 Ok(false) => (Outcome::Broken, None),
