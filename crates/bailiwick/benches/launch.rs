@@ -6,9 +6,9 @@
 //! same one. The numbers are medians over the rounds; absolute times say little on a shared machine, the
 //! ratios do. `docs/performance.md` has the method and results.
 #![expect(
+    clippy::unwrap_used,
     clippy::print_stdout,
     clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
     reason = "a benchmark prints, and fails where something is not as it should be"
 )]
 
