@@ -4,6 +4,8 @@
 //! from which they were packaged is deleted, and a crate outside of it is built offline with a fresh cargo
 //! home and an empty environment. Then it runs a confined command.
 
+#![cfg(test)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
