@@ -44,7 +44,7 @@ async fn storm(places: &Places, sessions: Vec<Session>) -> usize {
                     let script = script(&places.outside(), &places.write_root(), run);
                     let command = session.command("/bin/sh").args(["-c", &script]);
                     // Both ways to start, from whatever thread the task is on by then.
-                    if run % 2 == 0 {
+                    if run.is_multiple_of(2) {
                         command.output().await.unwrap();
                     } else {
                         command.spawn().await.unwrap().wait().await.unwrap();
