@@ -66,7 +66,12 @@ user_cases! {
         case::limit_processes(COUNT);
         let session = open(session(world)).await;
         let mut other = session.command("/bin/sleep").arg("100").spawn().await.unwrap();
-        let mut bomb = session.command(tool("act")).args(["fork-bomb", &COUNT.to_string(), "refill"]).spawn().await.unwrap();
+        let mut bomb = session
+            .command(tool("act"))
+            .args(["fork-bomb", &COUNT.to_string(), "refill"])
+            .spawn()
+            .await
+            .unwrap();
         assert!(wait_until(GENEROUS, || bombs(61327) >= 300), "{}", bombs(61327));
         tokio::time::timeout(Duration::from_secs(60), bomb.kill()).await.expect("does not settle").unwrap();
         assert_eq!(bombs(61327), 0);
@@ -82,9 +87,15 @@ user_cases! {
         case::limit_processes(COUNT);
         let places = Places::of(world);
         let session = open(session(world)).await;
-        let _bomb = session.command(tool("act")).args(["fork-bomb", &COUNT.to_string(), "refill"]).spawn().await.unwrap();
+        let _bomb = session
+            .command(tool("act"))
+            .args(["fork-bomb", &COUNT.to_string(), "refill"])
+            .spawn()
+            .await
+            .unwrap();
         assert!(wait_until(GENEROUS, || bombs(61328) >= 300), "{}", bombs(61328));
-        let launchers: Vec<_> = places.machinery().into_iter().filter(|one| one.name == "bailiwick-sess").collect();
+        let launchers: Vec<_> =
+            places.machinery().into_iter().filter(|one| one.name == "bailiwick-sess").collect();
         assert_eq!(launchers.len(), 1);
         process::kill(launchers[0].pid);
         settle(&session, 61328, 0).await;
@@ -96,11 +107,20 @@ user_cases! {
         case::limit_processes(COUNT);
         let places = Places::of(world);
         let session = open(session(world)).await;
-        let bomb = session.command(tool("act")).args(["fork-bomb", &COUNT.to_string(), "refill"]).spawn().await.unwrap();
+        let bomb = session
+            .command(tool("act"))
+            .args(["fork-bomb", &COUNT.to_string(), "refill"])
+            .spawn()
+            .await
+            .unwrap();
         assert!(wait_until(GENEROUS, || bombs(61329) >= 300), "{}", bombs(61329));
         drop((bomb, session));
         let began = Instant::now();
-        assert!(wait_until(GENEROUS * 2, || bombs(61329) == 0 && places.machinery().is_empty()), "{}", bombs(61329));
+        assert!(
+            wait_until(GENEROUS * 2, || bombs(61329) == 0 && places.machinery().is_empty()),
+            "{}",
+            bombs(61329)
+        );
         println!("gone after {:?}", began.elapsed());
         places.assert_nothing_left_soon();
     }
@@ -111,7 +131,9 @@ user_cases! {
         let session = open(session(world)).await;
         let mut commands = Vec::new();
         for _ in 0..4 {
-            commands.push(session.command(tool("act")).args(["fork-bomb", "80", "setsid"]).spawn().await.unwrap());
+            commands.push(
+                session.command(tool("act")).args(["fork-bomb", "80", "setsid"]).spawn().await.unwrap(),
+            );
         }
         // Each of them makes as many, and is one itself.
         assert!(wait_until(GENEROUS, || bombs(61324) == 324), "{}", bombs(61324));

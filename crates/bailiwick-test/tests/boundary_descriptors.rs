@@ -73,8 +73,11 @@ cases! {
         let before = Snapshot::of(world.outside_file());
         let session = open(session(world)).await;
         let list = ["list-fds"];
-        let seen = [run(&session, &list).await, in_background(&session, world, &list).await,
-            on_a_terminal(&session, &list).await];
+        let seen = [
+            run(&session, &list).await,
+            in_background(&session, world, &list).await,
+            on_a_terminal(&session, &list).await,
+        ];
         for report in seen {
             assert_eq!(numbers(&report), [0, 1, 2], "{report:?}");
         }
@@ -111,7 +114,8 @@ cases! {
             assert!(numbers(&report).contains(&number), "{report:?}");
         }
         let [first, ..] = host.numbers()[..] else { unreachable!() };
-        act::naively(&[world.write_root()], Scopes::All, &["write-fd", &first.to_string(), "leak"]).assert_done();
+        act::naively(&[world.write_root()], Scopes::All, &["write-fd", &first.to_string(), "leak"])
+            .assert_done();
         assert_eq!(fs::read_to_string(world.outside_file()).unwrap(), "xleak");
     }
 
@@ -121,7 +125,9 @@ cases! {
         let session = open(session(world)).await;
         let root = world.write_root();
         fs::write(root.join("plain"), "no program").unwrap();
-        for (program, kind) in [("missing", ErrorKind::CommandNotFound), ("plain", ErrorKind::CommandNotExecutable)] {
+        for (program, kind) in
+            [("missing", ErrorKind::CommandNotFound), ("plain", ErrorKind::CommandNotExecutable)]
+        {
             let command = || session.command(root.join(program));
             refused(command().output().await.map(drop), kind);
             refused(command().spawn().await.map(drop), kind);
@@ -142,7 +148,10 @@ cases! {
         let mut server = session.command("/bin/sleep").arg("60").spawn().await.unwrap();
         drop(writer);
         let ended = std::thread::spawn(move || reader.read_to_end(&mut Vec::new()).unwrap());
-        assert!(wait_until(Duration::from_secs(10), || ended.is_finished()), "somebody holds the host's pipe");
+        assert!(
+            wait_until(Duration::from_secs(10), || ended.is_finished()),
+            "somebody holds the host's pipe"
+        );
         assert_eq!(ended.join().unwrap(), 0);
         server.kill().await.unwrap();
         close(&session).await;
@@ -172,7 +181,8 @@ cases! {
     /// leads its session. Without hygiene it does not.
     async fn each_command_leads_a_session(world: &World) {
         let arena = Arena::open(world, &[Layer::Hygiene]).await;
-        let script = "read -r pid comm state ppid pgrp session tty rest < /proc/self/stat; echo $pid $session $tty";
+        let script =
+            "read -r pid comm state ppid pgrp session tty rest < /proc/self/stat; echo $pid $session $tty";
         let fields = |text: String| {
             text.split_whitespace().map(|field| field.parse::<i64>().unwrap()).collect::<Vec<_>>()
         };
@@ -193,7 +203,13 @@ cases! {
         let session = open(session(world)).await;
         for directory in [world.outside(), world.write_root()] {
             let crash = "ulimit -c unlimited; ulimit -c; kill -SEGV $$";
-            let output = session.command("/bin/sh").args(["-c", crash]).current_dir(&directory).output().await.unwrap();
+            let output = session
+                .command("/bin/sh")
+                .args(["-c", crash])
+                .current_dir(&directory)
+                .output()
+                .await
+                .unwrap();
             assert_eq!((output.status.signal(), output.status.core_dumped()), (Some(11), false));
             assert_eq!(output.stdout.text(), "0\n");
             let act = session.command(tool("act")).arg("core-dump").arg(&directory).output().await.unwrap();
@@ -210,13 +226,15 @@ cases! {
         let places = Places::of(world);
         let directory = world.outside();
         let dump = ["core-dump", directory.to_str().unwrap()];
-        let without_limit = open(accepting_all(&places, "hygiene")._worker_image(image(Layer::Hygiene))).await;
+        let without_limit =
+            open(accepting_all(&places, "hygiene")._worker_image(image(Layer::Hygiene))).await;
         run(&without_limit, &dump).await.assert_refused(&["NOCORE"]);
         outside.assert_unchanged();
         // The twin: inside the root it is made.
         run(&without_limit, &["core-dump", world.write_root().to_str().unwrap()]).await.assert_done();
         close(&without_limit).await;
-        let without_landlock = open(accepting_all(&places, "landlock")._worker_image(image(Layer::Landlock))).await;
+        let without_landlock =
+            open(accepting_all(&places, "landlock")._worker_image(image(Layer::Landlock))).await;
         let tried = without_landlock.command(tool("act")).args(dump).output().await.unwrap();
         assert_eq!(tried.status.code(), Some(3), "{}", tried.stdout.text());
         outside.assert_unchanged();
@@ -230,9 +248,13 @@ cases! {
     /// What a command is told is not the host's: neither its environment nor its working directory.
     async fn no_environment_of_the_host(world: &World) {
         let session = open(session(world)).await;
-        assert!(std::env::vars_os().any(|(name, _)| !["HOME", "LANG", "PATH", "PWD"].iter().any(|known| name == *known)));
+        assert!(
+            std::env::vars_os()
+                .any(|(name, _)| !["HOME", "LANG", "PATH", "PWD"].iter().any(|known| name == *known))
+        );
         let seen = done(&sh(&session, "env").await);
-        let mut names: Vec<&str> = seen.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
+        let mut names: Vec<&str> =
+            seen.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
         names.sort_unstable();
         assert_eq!(names, ["HOME", "LANG", "PATH", "PWD", "TEMP", "TMP", "TMPDIR"], "{seen}");
         close(&session).await;

@@ -312,9 +312,14 @@ cases! {
         for path in &own {
             let path = path.to_str().unwrap();
             let moved = format!("{path}.moved");
-            for act in [vec!["open-append", path], vec!["truncate", path], vec!["unlink", path], vec!["rmdir", path],
-                vec!["rename", path, &moved], vec!["create", &moved]]
-            {
+            for act in [
+                vec!["open-append", path],
+                vec!["truncate", path],
+                vec!["unlink", path],
+                vec!["rmdir", path],
+                vec!["rename", path, &moved],
+                vec!["create", &moved],
+            ] {
                 let report = run(&session, &act).await;
                 assert!(!report.ok, "{report:?}");
             }
@@ -351,12 +356,14 @@ cases! {
         let inner = root.join("d");
         arena.close().await;
         let session = open(session(world)).await;
-        run(&session, &["rename", inner.to_str().unwrap(), root.join("e").to_str().unwrap()]).await.assert_done();
+        run(&session, &["rename", inner.to_str().unwrap(), root.join("e").to_str().unwrap()])
+            .await
+            .assert_done();
         run(&session, &["rmdir", root.join("e").to_str().unwrap()]).await.assert_done();
         close(&session).await;
     }
 
-    /// C26: a working directory outside permits nothing, however it is spelled, and the roots stay as they are.
+    /// C26: a working directory outside permits nothing, however it is spelled; the roots stay as they are.
     async fn c26_the_working_directory_widens_nothing(world: &World) {
         let (root, outside) = (world.write_root(), world.outside());
         let held = fs::File::open(&outside).unwrap();
@@ -364,13 +371,26 @@ cases! {
         rustix::io::fcntl_setfd(&held, rustix::io::FdFlags::empty()).unwrap(); // inherited by whoever lets it
         symlink(&outside, root.join("link")).unwrap();
         let session = open(session(world)).await;
-        let without = open(bailiwick_test::boundary::accepting_all(&Places::of(world), "landlock")
-            ._worker_image(bailiwick_test::image(Layer::Landlock))).await;
+        let without = open(
+            bailiwick_test::boundary::accepting_all(&Places::of(world), "landlock")
+                ._worker_image(bailiwick_test::image(Layer::Landlock)),
+        )
+        .await;
         let before = Snapshot::of(&outside);
-        let spellings = [outside.clone(), root.join("../X"), format!("/proc/self/fd/{number}").into(), root.join("link"),
-            world.private()];
+        let spellings = [
+            outside.clone(),
+            root.join("../X"),
+            format!("/proc/self/fd/{number}").into(),
+            root.join("link"),
+            world.private(),
+        ];
         for directory in &spellings {
-            let tried = session.command("/bin/sh").args(["-c", "echo x > here"]).current_dir(directory).output().await;
+            let tried = session
+                .command("/bin/sh")
+                .args(["-c", "echo x > here"])
+                .current_dir(directory)
+                .output()
+                .await;
             match tried {
                 Ok(output) => {
                     assert!(!output.status.success(), "{}", directory.display());
@@ -387,7 +407,8 @@ cases! {
         // The twins: the root as working directory; and the same directory once nobody refuses.
         assert!(sh(&session, "echo x > here").await.status.success());
         assert!(root.join("here").is_file());
-        let wrote = without.command("/bin/sh").args(["-c", "echo x > here"]).current_dir(&outside).output().await;
+        let wrote =
+            without.command("/bin/sh").args(["-c", "echo x > here"]).current_dir(&outside).output().await;
         assert!(wrote.unwrap().status.success() && outside.join("here").is_file());
         close(&session).await;
         close(&without).await;
@@ -396,20 +417,37 @@ cases! {
     /// Not even what a command may execute or read is a way to write: files of the kernel and of its own.
     async fn files_of_the_kernel(world: &World) {
         let session = open(session(world)).await;
-        for path in ["/proc/self/mem", "/proc/self/comm", "/proc/self/oom_score_adj", "/proc/self/coredump_filter",
-            "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/power/state", "/dev/kmsg", "/dev/mem",
-            "/dev/shm", "/etc/passwd", "/tmp"]
-        {
+        for path in [
+            "/proc/self/mem",
+            "/proc/self/comm",
+            "/proc/self/oom_score_adj",
+            "/proc/self/coredump_filter",
+            "/proc/sys/kernel/core_pattern",
+            "/proc/sysrq-trigger",
+            "/sys/power/state",
+            "/dev/kmsg",
+            "/dev/mem",
+            "/dev/shm",
+            "/etc/passwd",
+            "/tmp",
+        ] {
             if !Path::new(path).exists() {
                 continue;
             }
-            let flags = if Path::new(path).is_dir() { libc::O_TMPFILE | libc::O_RDWR } else { libc::O_WRONLY };
-            let report = run(&session, Calls::of(libc::SYS_open, [path.into(), flags.into(), 0o600.into()]).arguments()).await;
+            let flags =
+                if Path::new(path).is_dir() { libc::O_TMPFILE | libc::O_RDWR } else { libc::O_WRONLY };
+            let report = run(
+                &session,
+                Calls::of(libc::SYS_open, [path.into(), flags.into(), 0o600.into()]).arguments(),
+            )
+            .await;
             report.assert_refused(&["EACCES", "EPERM"]);
         }
         // The twins: what every command may write.
         for path in ["/dev/null", "/dev/zero", "/dev/full"] {
-            run(&session, Calls::of(libc::SYS_open, [path.into(), libc::O_WRONLY.into()]).arguments()).await.assert_done();
+            run(&session, Calls::of(libc::SYS_open, [path.into(), libc::O_WRONLY.into()]).arguments())
+                .await
+                .assert_done();
         }
         let temporary = session.temporary_dir().join("f");
         run(&session, &["create", temporary.to_str().unwrap()]).await.assert_done();

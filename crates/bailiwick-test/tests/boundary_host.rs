@@ -223,7 +223,8 @@ root_cases! {
     /// only because there is no such module, file or device.
     async fn c38_modules_swap_and_power(world: &World) {
         let whole = open(session(world)).await;
-        let bare = accepting_all(&Places::of(world), "bare")._worker_image(bailiwick_test::image_without_layers());
+        let bare =
+            accepting_all(&Places::of(world), "bare")._worker_image(bailiwick_test::image_without_layers());
         let bare = open(bare).await;
         for calls in host_controls() {
             run(&whole, calls.arguments()).await.assert_refused(&["EPERM"]);

@@ -60,7 +60,10 @@ cases! {
             (SECCOMP, word(&outside, ["userfaultfd"])),
             (SECCOMP, word(&outside, ["fanotify", "@"])),
             (layers_by("/proc/sys/kernel/unprivileged_bpf_disabled", &["0"]), word(&outside, ["bpf"])),
-            (layers_by("/proc/sys/kernel/perf_event_paranoid", &["-1", "0", "1", "2"]), word(&outside, ["perf-event"])),
+            (
+                layers_by("/proc/sys/kernel/perf_event_paranoid", &["-1", "0", "1", "2"]),
+                word(&outside, ["perf-event"]),
+            ),
         ];
         for (layers, act) in acts {
             if act::bare(&act).ok {
@@ -93,7 +96,8 @@ cases! {
     async fn namespaces(world: &World) {
         let arena = Arena::open(world, SECCOMP).await;
         const USER: u64 = 0x1000_0000;
-        let kinds: [u64; 8] = [0, 0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x2000_0000, 0x4000_0000, 0x80];
+        let kinds: [u64; 8] =
+            [0, 0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x2000_0000, 0x4000_0000, 0x80];
         let can = act::bare(&["clone-newuser"]).ok;
         for kind in kinds {
             let act = ["unshare".to_owned(), format!("{:#x}", USER | kind)];
@@ -104,7 +108,9 @@ cases! {
                 run(arena.whole(), &act).await.assert_refused(&["EPERM"]);
             }
             if kind != 0 {
-                run(arena.whole(), &["unshare".to_owned(), format!("{kind:#x}")]).await.assert_refused(&["EPERM"]);
+                run(arena.whole(), &["unshare".to_owned(), format!("{kind:#x}")])
+                    .await
+                    .assert_refused(&["EPERM"]);
             }
         }
         if can {
@@ -128,7 +134,9 @@ cases! {
         }
         let victim = bailiwick_test::boundary::Victim::asleep();
         for kind in ["mnt", "user", "net"] {
-            run(arena.whole(), &["setns", &victim.argument(), kind]).await.assert_refused(&["EACCES", "EPERM"]);
+            run(arena.whole(), &["setns", &victim.argument(), kind])
+                .await
+                .assert_refused(&["EACCES", "EPERM"]);
         }
         arena.close().await;
     }
@@ -147,8 +155,10 @@ cases! {
         for act in [&["shmget"][..], &["msgget"]] {
             run(arena.whole(), act).await.assert_refused(&["EPERM"]);
         }
-        let calls = [Calls::of(libc::SYS_semget, [0.into(), 1.into(), 0o600.into()]),
-            Calls::of(libc::SYS_shmctl, [0.into(), 0.into(), 0.into()])];
+        let calls = [
+            Calls::of(libc::SYS_semget, [0.into(), 1.into(), 0o600.into()]),
+            Calls::of(libc::SYS_shmctl, [0.into(), 0.into(), 0.into()]),
+        ];
         for calls in calls {
             run(arena.whole(), calls.arguments()).await.assert_refused(&["EPERM"]);
         }
@@ -184,7 +194,9 @@ cases! {
         }
         let new = format!("{name}-new");
         let made = || act::bare(Calls::of(libc::SYS_mq_unlink, [new.as_str().into()]).arguments()).ok;
-        run(arena.whole(), open_queue(&new, libc::O_CREAT | libc::O_RDWR).arguments()).await.assert_refused(&["EPERM"]);
+        run(arena.whole(), open_queue(&new, libc::O_CREAT | libc::O_RDWR).arguments())
+            .await
+            .assert_refused(&["EPERM"]);
         assert!(!made(), "the queue stays behind although the call was refused");
         act::bare(unlink.arguments()).assert_done();
         arena.close().await;
@@ -196,7 +208,8 @@ cases! {
         let arena = Arena::open(world, SECCOMP).await;
         let opened = Calls::of(libc::SYS_open, [(&file).into(), libc::O_RDONLY.into()]);
         for command in [libc::F_SETLEASE, 1040] {
-            let lease = opened.clone().then(libc::SYS_fcntl, [Word::Result(0), command.into(), libc::F_RDLCK.into()]);
+            let lease =
+                opened.clone().then(libc::SYS_fcntl, [Word::Result(0), command.into(), libc::F_RDLCK.into()]);
             if command == libc::F_SETLEASE {
                 arena.denies(&Denial::of_calls(SECCOMP, &lease)).await;
             } else {
@@ -204,10 +217,12 @@ cases! {
             }
         }
         // It is held for as long as the process lives: asleep, it would hold up the host.
-        let held = opened.then(libc::SYS_fcntl, [Word::Result(0), libc::F_SETLEASE.into(), libc::F_RDLCK.into()])
+        let held = opened
+            .then(libc::SYS_fcntl, [Word::Result(0), libc::F_SETLEASE.into(), libc::F_RDLCK.into()])
             .then(libc::SYS_nanosleep, [Word::Words(vec![30, 0]), 0.into()]);
         for (session, is_held) in [(arena.whole(), false), (arena.without(Layer::Seccomp), true)] {
-            let mut child = session.command(tool("act")).args(held.arguments().to_vec()).spawn().await.unwrap();
+            let mut child =
+                session.command(tool("act")).args(held.arguments().to_vec()).spawn().await.unwrap();
             let holds_up = || {
                 let opened = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&file);
                 opened.err().and_then(|error| error.raw_os_error()) == Some(libc::EWOULDBLOCK)
@@ -229,9 +244,11 @@ cases! {
         let arena = Arena::open(world, SECCOMP).await;
         let before = std::cell::RefCell::new(Snapshot::of(&file));
         let changed = || !before.borrow().differences().is_empty();
-        let by_path = Calls::of(469, [libc::AT_FDCWD.into(), (&file).into(), Word::Zeros(24), 24.into(), 0.into()]);
+        let by_path =
+            Calls::of(469, [libc::AT_FDCWD.into(), (&file).into(), Word::Zeros(24), 24.into(), 0.into()]);
         for act in [word(&file, ["fs-setflags", "@"]), word(&file, ["fsxattr", "@"])] {
-            let denial = Denial::of(SECCOMP, &act).scene(|| drop(before.replace(Snapshot::of(&file)))).harm(changed);
+            let denial =
+                Denial::of(SECCOMP, &act).scene(|| drop(before.replace(Snapshot::of(&file)))).harm(changed);
             arena.denies(&denial).await;
             naively(&[world.write_root()], Scopes::All, &act).assert_done();
         }
@@ -253,18 +270,23 @@ cases! {
     async fn typing_into_a_terminal(world: &World) {
         let act = Calls::of(libc::SYS_ioctl, [0.into(), 0x540e.into(), 0.into()]) // TIOCSCTTY
             .then(libc::SYS_ioctl, [0.into(), 0x5412.into(), "#".into()]); // TIOCSTI
-        let is_legacy = fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti").is_ok_and(|value| value.trim() == "0");
+        let is_legacy =
+            fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti").is_ok_and(|value| value.trim() == "0");
         let arena = Arena::open(world, SECCOMP).await;
         for (session, happens) in [(arena.whole(), false), (arena.without(Layer::Seccomp), !is_legacy)] {
             let pty = Pty::new();
             let kept = pty.subordinate();
-            let command = session.command(tool("act")).args(act.arguments().to_vec()).stdin(Stdio::from(pty.subordinate()));
+            let command = session
+                .command(tool("act"))
+                .args(act.arguments().to_vec())
+                .stdin(Stdio::from(pty.subordinate()));
             let report = report(&command.output().await.unwrap());
             assert_eq!(report.ok, happens, "{report:?}");
             // The terminal echoes what it takes for typed.
-            let echoed = bailiwick_test::wait_until(std::time::Duration::from_millis(if happens { 10_000 } else { 100 }), || {
-                pty.text().contains('#')
-            });
+            let echoed = bailiwick_test::wait_until(
+                std::time::Duration::from_millis(if happens { 10_000 } else { 100 }),
+                || pty.text().contains('#'),
+            );
             assert_eq!(echoed, happens);
             drop(kept);
         }
@@ -272,7 +294,11 @@ cases! {
         let pty = Pty::new();
         let size = Calls::of(libc::SYS_ioctl, [0.into(), 0x540e.into(), 0.into()])
             .then(libc::SYS_ioctl, [0.into(), 0x5413.into(), Word::Zeros(8)]); // TIOCGWINSZ
-        let command = arena.whole().command(tool("act")).args(size.arguments().to_vec()).stdin(Stdio::from(pty.subordinate()));
+        let command = arena
+            .whole()
+            .command(tool("act"))
+            .args(size.arguments().to_vec())
+            .stdin(Stdio::from(pty.subordinate()));
         report(&command.output().await.unwrap()).assert_done();
         arena.close().await;
     }
@@ -282,10 +308,17 @@ cases! {
         let root = world.write_root();
         let file = root.join("s");
         let unnamed = |mode: u32| {
-            let opened = Calls::of(libc::SYS_openat, [libc::AT_FDCWD.into(), (&root).into(),
-                (libc::O_TMPFILE | libc::O_RDWR).into(), mode.into()]);
-            let [a, b, c, d, e] = [libc::AT_FDCWD.into(), "/proc/self/fd/{0}".into(), libc::AT_FDCWD.into(), (&file).into(),
-                Word::from(libc::AT_SYMLINK_FOLLOW)];
+            let opened = Calls::of(
+                libc::SYS_openat,
+                [libc::AT_FDCWD.into(), (&root).into(), (libc::O_TMPFILE | libc::O_RDWR).into(), mode.into()],
+            );
+            let [a, b, c, d, e] = [
+                libc::AT_FDCWD.into(),
+                "/proc/self/fd/{0}".into(),
+                libc::AT_FDCWD.into(),
+                (&file).into(),
+                Word::from(libc::AT_SYMLINK_FOLLOW),
+            ];
             opened.then(libc::SYS_linkat, [a, b, c, d, e])
         };
         let here = || Word::from(libc::AT_FDCWD);
@@ -296,25 +329,48 @@ cases! {
         type Ways<'a> = Vec<(&'a str, bool, Box<dyn Fn(u32) -> Calls + 'a>)>;
         let ways: Ways<'_> = vec![
             ("chmod", true, Box::new(|mode| Calls::of(libc::SYS_chmod, [path(), mode.into()]))),
-            ("fchmod", true, Box::new(|mode| opened().then(libc::SYS_fchmod, [Word::Result(0), mode.into()]))),
+            (
+                "fchmod",
+                true,
+                Box::new(|mode| opened().then(libc::SYS_fchmod, [Word::Result(0), mode.into()])),
+            ),
             ("fchmodat", true, Box::new(|mode| Calls::of(libc::SYS_fchmodat, [here(), path(), mode.into()]))),
             ("fchmodat2", true, Box::new(|mode| Calls::of(452, [here(), path(), mode.into(), 0.into()]))),
             ("open", false, Box::new(|mode| Calls::of(libc::SYS_open, [path(), create.into(), mode.into()]))),
             ("creat", false, Box::new(|mode| Calls::of(libc::SYS_creat, [path(), mode.into()]))),
-            ("openat", false, Box::new(|mode| Calls::of(libc::SYS_openat, [here(), path(), create.into(), mode.into()]))),
-            ("mknod", false, Box::new(|mode| Calls::of(libc::SYS_mknod, [path(), (0o100_000 | mode).into(), 0.into()]))),
-            ("mknodat", false, Box::new(|mode| Calls::of(libc::SYS_mknodat, [here(), path(), (0o100_000 | mode).into(), 0.into()]))),
-            ("openat2", false, Box::new(|mode| {
-                let how = Word::Words(vec![create.into(), mode.into(), 0]);
-                Calls::of(libc::SYS_openat2, [here(), path(), how, 24.into()])
-            })),
+            (
+                "openat",
+                false,
+                Box::new(|mode| Calls::of(libc::SYS_openat, [here(), path(), create.into(), mode.into()])),
+            ),
+            (
+                "mknod",
+                false,
+                Box::new(|mode| Calls::of(libc::SYS_mknod, [path(), (0o100_000 | mode).into(), 0.into()])),
+            ),
+            (
+                "mknodat",
+                false,
+                Box::new(|mode| {
+                    Calls::of(libc::SYS_mknodat, [here(), path(), (0o100_000 | mode).into(), 0.into()])
+                }),
+            ),
+            (
+                "openat2",
+                false,
+                Box::new(|mode| {
+                    let how = Word::Words(vec![create.into(), mode.into(), 0]);
+                    Calls::of(libc::SYS_openat2, [here(), path(), how, 24.into()])
+                }),
+            ),
             ("mkdir", false, Box::new(|mode| Calls::of(libc::SYS_mkdir, [path(), mode.into()]))),
             ("mkdirat", false, Box::new(|mode| Calls::of(libc::SYS_mkdirat, [here(), path(), mode.into()]))),
             ("an unnamed file", false, Box::new(unnamed)),
         ];
         let bits = || fs::metadata(&file).map_or(0, |found| found.permissions().mode() & 0o6000);
         let whole = open(session(world)).await;
-        let crippled = open(accepting_all(&Places::of(world), "seccomp")._worker_image(image(Layer::Seccomp))).await;
+        let crippled =
+            open(accepting_all(&Places::of(world), "seccomp")._worker_image(image(Layer::Seccomp))).await;
         for (name, is_there, calls) in &ways {
             let clear = || {
                 let _gone = fs::remove_file(&file).or_else(|_| fs::remove_dir(&file));
@@ -359,9 +415,14 @@ root_cases! {
         fs::copy(tool("act"), &program).unwrap();
         // VFS_CAP_REVISION_2 with the effective bit, and CAP_CHOWN permitted.
         let value = Word::HalfWords(vec![0x0200_0001, 1, 0, 0, 0]);
-        let set = Calls::of(libc::SYS_setxattr, [(&program).into(), "security.capability".into(), value, 20.into(), 0.into()]);
+        let set = Calls::of(
+            libc::SYS_setxattr,
+            [(&program).into(), "security.capability".into(), value, 20.into(), 0.into()],
+        );
         let before = Snapshot::of(&program);
-        arena.denies(&Denial::of_calls(&[Layer::Capabilities], &set).harm(|| !before.differences().is_empty())).await;
+        arena
+            .denies(&Denial::of_calls(&[Layer::Capabilities], &set).harm(|| !before.differences().is_empty()))
+            .await;
         arena.close().await;
     }
 
@@ -372,7 +433,15 @@ root_cases! {
         fs::create_dir(&mounted).unwrap();
         fs::File::create(&image_file).unwrap().set_len(256 << 20).unwrap();
         let ran = |program: &str, arguments: &[&Path]| {
-            assert!(std::process::Command::new(program).args(arguments).stdout(std::process::Stdio::null()).status().unwrap().success(), "{program}");
+            assert!(
+                std::process::Command::new(program)
+                    .args(arguments)
+                    .stdout(std::process::Stdio::null())
+                    .status()
+                    .unwrap()
+                    .success(),
+                "{program}"
+            );
         };
         ran("mkfs.btrfs", &[Path::new("-q"), &image_file]);
         ran("mount", &[Path::new("-o"), Path::new("loop"), &image_file, &mounted]);
@@ -382,13 +451,22 @@ root_cases! {
         fs::create_dir(&outside).unwrap();
         ran("btrfs", &[Path::new("-q"), Path::new("subvolume"), Path::new("create"), &root]);
         let planted = outside.join("planted");
-        let snap = |name: &str| ["btrfs-snap".to_owned(), root.to_str().unwrap().to_owned(), outside.to_str().unwrap().to_owned(), name.to_owned()];
+        let snap = |name: &str| {
+            [
+                "btrfs-snap".to_owned(),
+                root.to_str().unwrap().to_owned(),
+                outside.to_str().unwrap().to_owned(),
+                name.to_owned(),
+            ]
+        };
         let whole = open(session(world).write_root(&root)).await;
         run(&whole, &snap("planted")).await.assert_refused(&["EPERM"]);
         assert!(!planted.exists());
         run(&whole, &["create", root.join("f").to_str().unwrap()]).await.assert_done();
         close(&whole).await;
-        let crippled = accepting_all(&Places::of(world), "seccomp").write_root(&root)._worker_image(image(Layer::Seccomp));
+        let crippled = accepting_all(&Places::of(world), "seccomp")
+            .write_root(&root)
+            ._worker_image(image(Layer::Seccomp));
         let crippled = open(crippled).await;
         run(&crippled, &snap("planted")).await.assert_done();
         assert!(planted.join("f").exists());

@@ -94,7 +94,10 @@ cases! {
             .iter()
             .filter(|protection| protection.required_by_default())
             .filter(|protection| {
-                !matches!(protection, Protection::Metadata | Protection::NamedSockets | Protection::Settlement)
+                !matches!(
+                    protection,
+                    Protection::Metadata | Protection::NamedSockets | Protection::Settlement
+                )
             })
             .map(|protection| protection.name())
             .collect();
@@ -141,7 +144,8 @@ cases! {
             let session = open(accepting_all(&places, name)._worker_image(image)).await;
             let sentinel = places.join(format!("store-{name}/run"));
             assert_eq!(entries(&sentinel), [sentinel.join("sentinel")], "without {name}");
-            let namespaces = "readlink /proc/self/ns/user /proc/self/ns/net /proc/self/ns/mnt /proc/self/ns/ipc";
+            let namespaces =
+                "readlink /proc/self/ns/user /proc/self/ns/net /proc/self/ns/mnt /proc/self/ns/ipc";
             let ours = std::process::Command::new("sh").args(["-c", namespaces]).output().unwrap();
             assert_eq!(done(&sh(&session, namespaces).await).as_bytes(), ours.stdout, "without {name}");
             // Without `scope` this would reach the machinery of other sessions: by name it reaches those.

@@ -133,7 +133,8 @@ async fn matrix(world: &World, network: Network) {
             let _absent = fs::remove_file(world.write_root().join("w"));
             let line = if cell.has_stdin { "line=given\n" } else { "" };
             let expected = format!(
-                "{line}outside=refused\nprivate=refused\nconnect={connect}\nroot={root}\ntemporary=done\nend\n"
+                "{line}outside=refused\nprivate=refused\nconnect={connect}\n\
+                 root={root}\ntemporary=done\nend\n"
             );
             let told = play(&session, &script(world, port, cell.has_stdin), cell).await;
             assert_eq!(told, expected, "{roots} roots, {network:?}, {cell:?}");

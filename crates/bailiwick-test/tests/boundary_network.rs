@@ -53,10 +53,17 @@ cases! {
         }
         // Those that the host gives to everybody are there once the layer is missing.
         let mut found = 0;
-        for act in [["socket", "inet", "stream", "0"], ["socket", "inet", "dgram", "0"], ["socket", "inet6", "stream", "0"],
-            ["socket", "inet6", "dgram", "0"], ["socket", "netlink", "raw", "0"], ["socket", "vsock", "stream", "0"],
-            ["socket", "alg", "seqpacket", "0"], ["socket", "bluetooth", "raw", "1"], ["socket", "can", "raw", "1"]]
-        {
+        for act in [
+            ["socket", "inet", "stream", "0"],
+            ["socket", "inet", "dgram", "0"],
+            ["socket", "inet6", "stream", "0"],
+            ["socket", "inet6", "dgram", "0"],
+            ["socket", "netlink", "raw", "0"],
+            ["socket", "vsock", "stream", "0"],
+            ["socket", "alg", "seqpacket", "0"],
+            ["socket", "bluetooth", "raw", "1"],
+            ["socket", "can", "raw", "1"],
+        ] {
             found += usize::from(no_socket(&arena, SECCOMP, &act).await);
         }
         assert!(found >= 3, "this host has no network to deny");
@@ -69,7 +76,11 @@ cases! {
         for network in [Network::Deny, Network::Allow] {
             let arena = Arena::open_with(world, RAW, |builder| builder.network(network)).await;
             let mut found = 0;
-            for act in [["socket", "inet", "raw", "1"], ["socket", "packet", "raw", "0"], ["socket", "packet", "dgram", "0"]] {
+            for act in [
+                ["socket", "inet", "raw", "1"],
+                ["socket", "packet", "raw", "0"],
+                ["socket", "packet", "dgram", "0"],
+            ] {
                 found += usize::from(no_socket(&arena, RAW, &act).await);
             }
             assert_eq!(found > 0, case::is_root());
@@ -88,8 +99,11 @@ cases! {
         let heard = || udp.recv(&mut [0; 8]).is_ok_and(|length| length == 3);
         let met = || tcp.accept().is_ok();
         let arena = Arena::open(world, SECCOMP).await;
-        let attempts: [(&str, &str, &dyn Fn() -> bool); 3] =
-            [("udp-send", &udp_port, &heard), ("tcp-connect", &tcp_port, &met), ("tcp-fastopen", &tcp_port, &met)];
+        let attempts: [(&str, &str, &dyn Fn() -> bool); 3] = [
+            ("udp-send", &udp_port, &heard),
+            ("tcp-connect", &tcp_port, &met),
+            ("tcp-fastopen", &tcp_port, &met),
+        ];
         for (act, port, harm) in attempts {
             let act = [act, "127.0.0.1", port];
             arena.denies(&Denial::of(SECCOMP, &act).harm(harm)).await;
@@ -133,9 +147,12 @@ cases! {
     async fn other_families_stay_denied(world: &World) {
         let arena = Arena::open_with(world, SECCOMP, allow).await;
         let mut found = 0;
-        for act in [["socket", "vsock", "stream", "0"], ["socket", "netlink", "raw", "9"], ["socket", "netlink", "raw", "15"],
-            ["socket", "alg", "seqpacket", "0"]]
-        {
+        for act in [
+            ["socket", "vsock", "stream", "0"],
+            ["socket", "netlink", "raw", "9"],
+            ["socket", "netlink", "raw", "15"],
+            ["socket", "alg", "seqpacket", "0"],
+        ] {
             found += usize::from(no_socket(&arena, SECCOMP, &act).await);
         }
         assert!(found >= 1);
@@ -152,7 +169,8 @@ cases! {
             run(&session, &["socketpair", "inet", "stream"]).await.assert_refused(&["EPERM", "EOPNOTSUPP"]);
             let path = world.write_root().join(format!("s-{network:?}"));
             let path = path.to_str().unwrap();
-            let mut server = session.command(tool("act")).args(["unix-listen", path, "30"]).spawn().await.unwrap();
+            let mut server =
+                session.command(tool("act")).args(["unix-listen", path, "30"]).spawn().await.unwrap();
             let mut connected = false;
             for _ in 0..200 {
                 connected = run(&session, &["unix-connect", path]).await.ok;
@@ -173,9 +191,10 @@ cases! {
         for act in ["io-uring-setup", "io-uring-socket"] {
             run(&session, &[act]).await.assert_refused(&["EPERM", "ENOSYS"]);
         }
-        for calls in [Calls::of(libc::SYS_io_uring_enter, [0.into(), 0.into(), 0.into(), 0.into()]),
-            Calls::of(libc::SYS_io_uring_register, [0.into(), 0.into(), 0.into(), 0.into()])]
-        {
+        for calls in [
+            Calls::of(libc::SYS_io_uring_enter, [0.into(), 0.into(), 0.into(), 0.into()]),
+            Calls::of(libc::SYS_io_uring_register, [0.into(), 0.into(), 0.into(), 0.into()]),
+        ] {
             run(&session, calls.arguments()).await.assert_refused(&["EPERM", "ENOSYS"]);
         }
         close(&session).await;

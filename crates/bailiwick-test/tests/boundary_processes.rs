@@ -78,7 +78,8 @@ cases! {
         naively(&[world.write_root()], Scopes::All, processor_time(busy.pid()).arguments()).assert_done();
         assert!(busy.ends());
         // Reading them is refused as well; the twin reads and lowers its own.
-        let read = |pid: u32| Calls::of(libc::SYS_prlimit64, [pid.into(), 7.into(), 0.into(), Word::Zeros(16)]);
+        let read =
+            |pid: u32| Calls::of(libc::SYS_prlimit64, [pid.into(), 7.into(), 0.into(), Word::Zeros(16)]);
         run(arena.whole(), read(victim.pid()).arguments()).await.assert_refused(&["EPERM"]);
         arena.permits(read(0).arguments()).await;
         assert_eq!(done(&sh(arena.whole(), "ulimit -n 17 && ulimit -n").await), "17\n");
@@ -91,7 +92,8 @@ cases! {
         let layers: &[Layer] = if case::is_root() { &[Layer::Seccomp, Layer::Capabilities] } else { SECCOMP };
         let arena = Arena::open(world, layers).await;
         let lowest = 3 << 13; // IOPRIO_CLASS_IDLE
-        let io_priority = |pid: u32| act::bare(Calls::of(libc::SYS_ioprio_get, [1.into(), pid.into()]).arguments()).value;
+        let io_priority =
+            |pid: u32| act::bare(Calls::of(libc::SYS_ioprio_get, [1.into(), pid.into()]).arguments()).value;
         let is_single = processors(std::process::id()) == "Cpus_allowed_list:\t0";
         // What was done to a process cannot be taken back by everybody, so each act has a victim of its own.
         type Harm<'a> = &'a dyn Fn(u32) -> bool;
@@ -108,7 +110,14 @@ cases! {
             (&|pid| attributes(pid).arguments().to_vec(), idle),
             (&|pid| vec![word("setpriority"), word(&pid.to_string()), word("7")], niced),
             (&|pid| vec![word("affinity"), word(&pid.to_string())], bound),
-            (&|pid| Calls::of(libc::SYS_ioprio_set, [1.into(), pid.into(), lowest.into()]).arguments().to_vec(), io),
+            (
+                &|pid| {
+                    Calls::of(libc::SYS_ioprio_set, [1.into(), pid.into(), lowest.into()])
+                        .arguments()
+                        .to_vec()
+                },
+                io,
+            ),
         ];
         for (index, (attempt, harm)) in attempts.iter().enumerate() {
             let victim = Victim::asleep();
@@ -123,7 +132,11 @@ cases! {
             }
         }
         // The twins: its own.
-        for calls in [priority(0, 0, 5), attributes(0), Calls::of(libc::SYS_ioprio_set, [1.into(), 0.into(), lowest.into()])] {
+        for calls in [
+            priority(0, 0, 5),
+            attributes(0),
+            Calls::of(libc::SYS_ioprio_set, [1.into(), 0.into(), lowest.into()]),
+        ] {
             arena.permits(calls.arguments()).await;
         }
         arena.permits(&["calls", &libc::SYS_sched_setaffinity.to_string(), "0", "8", "w:-1"]).await;
@@ -153,8 +166,12 @@ cases! {
             run(arena.whole(), calls.arguments()).await.assert_refused(&["EACCES"]);
         }
         let (keeper, worker) = arena.whole().own_processes();
-        let mut machinery: Vec<u32> = Places::of(world).machinery().iter().map(|process| process.pid).collect();
-        assert!(machinery.contains(&keeper) && machinery.contains(&worker) && machinery.len() >= 5, "{machinery:?}");
+        let mut machinery: Vec<u32> =
+            Places::of(world).machinery().iter().map(|process| process.pid).collect();
+        assert!(
+            machinery.contains(&keeper) && machinery.contains(&worker) && machinery.len() >= 5,
+            "{machinery:?}"
+        );
         machinery.push(std::process::id());
         for pid in machinery {
             assert_closed(arena.whole(), pid).await;
@@ -211,8 +228,12 @@ user_cases! {
         run(arena.whole(), priority(2, us, 19).arguments()).await.assert_refused(&["EPERM"]);
         let group = u32::try_from(rustix::process::getpgrp().as_raw_nonzero().get()).unwrap();
         run(arena.whole(), priority(1, group, 19).arguments()).await.assert_refused(&["EPERM"]);
-        run(arena.whole(), Calls::of(libc::SYS_ioprio_set, [3.into(), 0.into(), (3 << 13).into()]).arguments()).await
-            .assert_refused(&["EPERM"]);
+        run(
+            arena.whole(),
+            Calls::of(libc::SYS_ioprio_set, [3.into(), 0.into(), (3 << 13).into()]).arguments(),
+        )
+        .await
+        .assert_refused(&["EPERM"]);
         assert!(!wait_until(std::time::Duration::from_millis(100), || nice(victim.pid()) == 19));
         arena.close().await;
     }

@@ -57,7 +57,9 @@ cases! {
         let victim = RefCell::new(Victim::asleep());
         let arena = Arena::open(world, SCOPE).await;
         let harmed = || !victim.borrow().is_alive() || victim.borrow().is_stopped();
-        for (name, signal) in [("kill", "9"), ("kill", "15"), ("kill", "19"), ("pidfd-kill", "9"), ("pidfd-kill", "19")] {
+        for (name, signal) in
+            [("kill", "9"), ("kill", "15"), ("kill", "19"), ("pidfd-kill", "9"), ("pidfd-kill", "19")]
+        {
             if harmed() {
                 victim.replace(Victim::asleep());
             }
@@ -81,8 +83,12 @@ cases! {
         for (scopes, dies) in [(Scopes::All, false), (Scopes::None, true)] {
             let victim = Victim::asleep();
             let _removed = std::fs::remove_dir(root.join("tick"));
-            naively(&[&root], scopes, signal_by_input(world, victim.pid(), libc::SIGTERM).arguments()).assert_done();
-            assert_eq!(wait_until(if dies { GENEROUS } else { Duration::from_millis(100) }, || !victim.is_alive()), dies);
+            naively(&[&root], scopes, signal_by_input(world, victim.pid(), libc::SIGTERM).arguments())
+                .assert_done();
+            assert_eq!(
+                wait_until(if dies { GENEROUS } else { Duration::from_millis(100) }, || !victim.is_alive()),
+                dies
+            );
         }
         // The twin: a process of the session.
         let _removed = std::fs::remove_dir(root.join("tick"));
@@ -149,11 +155,15 @@ cases! {
     /// and commands of the new grant signal each other as before.
     async fn c28_across_grants(world: &World) {
         let session = open(session(world)).await;
-        let mut server = session.command("/bin/sh").args(["-c", "setsid sleep 60 & exec sleep 60"]).spawn().await.unwrap();
+        let mut server =
+            session.command("/bin/sh").args(["-c", "setsid sleep 60 & exec sleep 60"]).spawn().await.unwrap();
         assert!(wait_until(GENEROUS, || process::descendants(server.id()).len() == 1));
         let refusal = refused(session.replace_write_roots([world.outside()]).await, ErrorKind::SessionBusy);
         let pids = refusal.field("pids").and_then(|field| field.as_list()).unwrap();
-        assert_eq!(pids.iter().map(|pid| pid.as_number().unwrap()).collect::<Vec<_>>(), [i64::from(server.id())]);
+        assert_eq!(
+            pids.iter().map(|pid| pid.as_number().unwrap()).collect::<Vec<_>>(),
+            [i64::from(server.id())]
+        );
         assert_eq!(session.write_roots().await, [world.write_root()]);
         let before = session.processes().await.unwrap();
         assert_eq!(before.len(), 2, "{before:?}");
@@ -189,7 +199,8 @@ cases! {
         naively(&[world.write_root()], Scopes::None, &connect).assert_done();
         // The twin, from one command to another.
         let twin = format!("{name}-twin");
-        let mut server = arena.whole().command(tool("act")).args(["abstract-listen", &twin, "30"]).spawn().await.unwrap();
+        let mut server =
+            arena.whole().command(tool("act")).args(["abstract-listen", &twin, "30"]).spawn().await.unwrap();
         let mut connected = false;
         for _ in 0..200 {
             if run(arena.whole(), &["abstract-connect", &twin]).await.ok {
@@ -211,14 +222,19 @@ cases! {
         let receiver = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         receiver.set_nonblocking(true).unwrap();
         let (address, length) = abstract_address(&name);
-        let send = Calls::of(libc::SYS_socket, [libc::AF_UNIX.into(), libc::SOCK_DGRAM.into(), 0.into()]).then(
-            libc::SYS_sendto,
-            [Word::Result(0), "act".into(), 3.into(), 0.into(), address, length.into()],
-        );
+        let send = Calls::of(libc::SYS_socket, [libc::AF_UNIX.into(), libc::SOCK_DGRAM.into(), 0.into()])
+            .then(
+                libc::SYS_sendto,
+                [Word::Result(0), "act".into(), 3.into(), 0.into(), address, length.into()],
+            );
         let arena = Arena::open(world, SCOPE).await;
         let mut buffer = [0_u8; 8];
         let heard = RefCell::new(&mut buffer);
-        arena.denies(&Denial::of_calls(SCOPE, &send).harm(|| receiver.recv(&mut heard.borrow_mut()[..]).is_ok())).await;
+        arena
+            .denies(
+                &Denial::of_calls(SCOPE, &send).harm(|| receiver.recv(&mut heard.borrow_mut()[..]).is_ok()),
+            )
+            .await;
         arena.close().await;
     }
 }

@@ -26,7 +26,8 @@ fn go_on_signalling(signal: &str, seconds: u32) -> String {
     format!(
         "end=$(($(date +%s) + {seconds})); while [ $(date +%s) -lt $end ]; do \
             for c in /proc/[0-9]*/comm; do read -r name < $c 2>/dev/null || continue; \
-            case $name in bailiwick-*) p=${{c#/proc/}}; kill -{signal} ${{p%/comm}} 2>/dev/null;; esac; done; done"
+            case $name in bailiwick-*) p=${{c#/proc/}}; kill -{signal} ${{p%/comm}} 2>/dev/null;; esac; \
+            done; done"
     )
 }
 
@@ -107,12 +108,17 @@ cases! {
         told.await.expect("nobody tells that the supervision was lost");
         assert!(alive(&child));
         assert_goes_on(&session).await;
-        let sleeping = || process::descendants(session.own_processes().1).iter().filter(|one| one.name == "sleep").count();
+        let sleeping = || {
+            process::descendants(session.own_processes().1).iter().filter(|one| one.name == "sleep").count()
+        };
         assert!(wait_until(GENEROUS, || sleeping() == 2));
         let left = session.processes().await.unwrap();
         assert_eq!(left.len(), 2, "{left:?}");
         // It can still be ended by its handle.
-        tokio::time::timeout(Duration::from_secs(10), child.kill()).await.expect("kill does not come back").unwrap();
+        tokio::time::timeout(Duration::from_secs(10), child.kill())
+            .await
+            .expect("kill does not come back")
+            .unwrap();
         assert!(!alive(&child));
         assert_eq!(session.processes().await.unwrap(), []);
         let mut undisturbed = sleeper(&session).await;
@@ -127,7 +133,12 @@ cases! {
         let session = open(session(world)).await;
         for number in 1..=3 {
             begin(&session, world, "setsid sleep 100 & setsid setsid sleep 100 & kill -9 $PPID").await;
-            let sleeping = || process::descendants(session.own_processes().1).iter().filter(|one| one.name == "sleep").count();
+            let sleeping = || {
+                process::descendants(session.own_processes().1)
+                    .iter()
+                    .filter(|one| one.name == "sleep")
+                    .count()
+            };
             assert!(wait_until(GENEROUS, || sleeping() == 2 * number));
         }
         assert_goes_on(&session).await;
@@ -143,7 +154,9 @@ cases! {
         for _ in 0..3 {
             // Its own reaper is among them, so how it ended may be lost, but not that it has.
             let ended = attack(&session, world, &signal_machinery(&places, "9")).await;
-            assert!(ended.is_ok_and(|status| status.success()) || world.write_root().join("reached").exists());
+            assert!(
+                ended.is_ok_and(|status| status.success()) || world.write_root().join("reached").exists()
+            );
             assert_ne!(std::fs::read_to_string(world.write_root().join("reached")).unwrap().trim(), "0");
             assert_goes_on(&session).await;
             assert!(alive(&other));
@@ -156,14 +169,20 @@ cases! {
     async fn the_machinery_is_killed_over_and_over(world: &World) {
         let places = Places::of(world);
         let session = open(session(world)).await;
-        let mut killer = session.command("/bin/sh").args(["-c", &go_on_signalling("9", 2)]).spawn().await.unwrap();
+        let mut killer =
+            session.command("/bin/sh").args(["-c", &go_on_signalling("9", 2)]).spawn().await.unwrap();
         let until = Instant::now() + Duration::from_secs(2);
         while Instant::now() < until {
             // It may fail or be lost, but it comes back.
             let command = session.command("/bin/true").output();
-            let _lost = tokio::time::timeout(Duration::from_secs(20), command).await.expect("a call does not come back");
+            let _lost = tokio::time::timeout(Duration::from_secs(20), command)
+                .await
+                .expect("a call does not come back");
         }
-        tokio::time::timeout(Duration::from_secs(20), killer.settled()).await.expect("the killer does not settle").unwrap();
+        tokio::time::timeout(Duration::from_secs(20), killer.settled())
+            .await
+            .expect("the killer does not settle")
+            .unwrap();
         assert_goes_on(&session).await;
         close_and_prove(&session, &places).await;
     }
@@ -172,16 +191,27 @@ cases! {
     async fn the_machinery_is_stopped(world: &World) {
         let places = Places::of(world);
         let session = open(session(world)).await;
-        for script in ["kill -STOP $PPID".to_owned(), signal_machinery(&places, "STOP"), signal_machinery(&places, "TSTP")] {
+        for script in [
+            "kill -STOP $PPID".to_owned(),
+            signal_machinery(&places, "STOP"),
+            signal_machinery(&places, "TSTP"),
+        ] {
             assert!(attack(&session, world, &script).await.unwrap().success());
             assert_goes_on(&session).await;
         }
-        let mut stopper = session.command("/bin/sh").args(["-c", &go_on_signalling("STOP", 2)]).spawn().await.unwrap();
+        let mut stopper =
+            session.command("/bin/sh").args(["-c", &go_on_signalling("STOP", 2)]).spawn().await.unwrap();
         for _ in 0..5 {
             let command = session.command("/bin/true").output();
-            tokio::time::timeout(Duration::from_secs(20), command).await.expect("a call does not come back").unwrap();
+            tokio::time::timeout(Duration::from_secs(20), command)
+                .await
+                .expect("a call does not come back")
+                .unwrap();
         }
-        tokio::time::timeout(Duration::from_secs(20), stopper.settled()).await.expect("does not settle").unwrap();
+        tokio::time::timeout(Duration::from_secs(20), stopper.settled())
+            .await
+            .expect("does not settle")
+            .unwrap();
         assert_goes_on(&session).await;
         close_and_prove(&session, &places).await;
     }
@@ -204,7 +234,10 @@ cases! {
     async fn the_machinery_is_signalled(world: &World) {
         let places = Places::of(world);
         let session = open(session(world)).await;
-        for signal in ["HUP", "INT", "QUIT", "PIPE", "ALRM", "TERM", "USR1", "USR2", "CHLD", "CONT", "TTIN", "SEGV", "TRAP", "40"] {
+        for signal in [
+            "HUP", "INT", "QUIT", "PIPE", "ALRM", "TERM", "USR1", "USR2", "CHLD", "CONT", "TTIN", "SEGV",
+            "TRAP", "40",
+        ] {
             attack(&session, world, &signal_machinery(&places, signal)).await.ok();
             assert_goes_on(&session).await;
         }
@@ -238,7 +271,10 @@ cases! {
         let session = open(session(world)).await;
         for how in ["exit", "stop", "exec", "orphan"] {
             let command = session.command(tool("act")).args(["trace-me", how]).spawn();
-            let mut child = tokio::time::timeout(Duration::from_secs(10), command).await.expect("does not start").unwrap();
+            let mut child = tokio::time::timeout(Duration::from_secs(10), command)
+                .await
+                .expect("does not start")
+                .unwrap();
             let settled = tokio::time::timeout(Duration::from_secs(10), child.settled()).await;
             settled.unwrap_or_else(|_| panic!("{how}: does not settle")).unwrap();
             assert!(child.wait().await.unwrap().success(), "{how}");
@@ -259,7 +295,8 @@ cases! {
         let places = Places::of(world);
         let session = open(session(world)).await;
         let name = format!("bwc{}", std::process::id());
-        let mut child = session.command(tool("act")).args(["clone-parent", "4", "100", &name]).spawn().await.unwrap();
+        let mut child =
+            session.command(tool("act")).args(["clone-parent", "4", "100", &name]).spawn().await.unwrap();
         assert!(child.wait().await.unwrap().success());
         assert!(wait_until(GENEROUS, || process::named(&name).len() == 4));
         let listed = child.processes().await.unwrap();

@@ -85,24 +85,27 @@ cases! {
     /// C23: not one of some thousand commands writes outside, and no thread of the host is confined.
     fn c23_no_thread_of_the_host_is_confined(world: &World, seconds = 100) {
         let places = Places::of(world);
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build().unwrap();
         let outside = Listing::of(world.outside());
         let before = [threads_with("NoNewPrivs:"), threads_with("Seccomp:")].map(|mut lines| {
             lines.sort();
             lines.dedup();
             lines
         });
-        assert_eq!(before, [["NoNewPrivs:\t0"], ["Seccomp:\t0"]], "the run itself is confined, so nothing is learnt");
+        assert_eq!(
+            before,
+            [["NoNewPrivs:\t0"], ["Seccomp:\t0"]],
+            "the run itself is confined, so nothing is learnt"
+        );
         let runs = runtime.block_on(async {
             let mut sessions = Vec::new();
             for number in 0..SESSIONS {
                 let store = places.join(format!("store-{number}"));
-                let builder = Session::builder(store).temporary_parent(places.temporary())
-                    .accept(bailiwick::Protection::Metadata).accept(bailiwick::Protection::NamedSockets)
+                let builder = Session::builder(store)
+                    .temporary_parent(places.temporary())
+                    .accept(bailiwick::Protection::Metadata)
+                    .accept(bailiwick::Protection::NamedSockets)
                     .write_root(places.write_root());
                 sessions.push(open(builder).await);
             }
