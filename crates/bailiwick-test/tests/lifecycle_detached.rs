@@ -204,7 +204,7 @@ cases! {
 
 user_cases! {
     /// C71: new processes, each in a session of its own and deaf, faster than they can be listed.
-    async fn c71_fork_bomb(world: &World, uid = 61510, seconds = 240) {
+    async fn c71_fork_bomb(world: &World, uid = 61720, seconds = 240) {
         const LIMIT: u64 = 100;
         bailiwick_test::case::limit_processes(LIMIT);
         let places = Places::of(world);
@@ -229,7 +229,7 @@ user_cases! {
     }
 
     /// The same, ended by `kill` of its handle and by the end of its time, while the session goes on.
-    async fn c71_fork_bomb_of_one_command(world: &World, uid = 61511, seconds = 240) {
+    async fn c71_fork_bomb_of_one_command(world: &World, uid = 61721, seconds = 240) {
         const LIMIT: u64 = 100;
         bailiwick_test::case::limit_processes(LIMIT);
         let places = Places::of(world);

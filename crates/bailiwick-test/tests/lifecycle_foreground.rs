@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bailiwick::{ErrorKind, Output, Session, Signal, Stdio};
 use bailiwick_test::host::{self, Host, say};
 use bailiwick_test::places::{close, done, sh};
-use bailiwick_test::process::{self, GENEROUS, pid_ended, pid_gone};
+use bailiwick_test::process::{GENEROUS, pid_ended, pid_gone};
 use bailiwick_test::pty::Pty;
 use bailiwick_test::{Places, Snapshot, cases, wait_until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -284,7 +284,7 @@ cases! {
         other.settled().await.unwrap();
         assert!(left.iter().all(|process| pid_gone(process.pid, process.start_time)));
 
-        let mut trapped = start("trapped", "trap 'echo hup > hup' HUP; sleep 600 &").await;
+        let mut trapped = start("trapped", "trap 'echo hup > hup; exit 0' HUP; sleep 600 &").await;
         trapped.signal(Signal::HUP).await.unwrap();
         let heard = wait_until(GENEROUS, || root.join("hup").exists());
         assert!(heard);
