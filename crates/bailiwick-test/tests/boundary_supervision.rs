@@ -216,6 +216,28 @@ cases! {
         close_and_prove(&session, &places).await;
     }
 
+    /// Whatever gets a process id is stopped at once: between its making and its program, a command is a
+    /// process of the session that nobody but the worker can continue. Afterwards it is a command like any
+    /// other, which commands may stop.
+    async fn newborns_are_stopped(world: &World) {
+        let places = Places::of(world);
+        let session = open(session(world)).await;
+        let mut stopper = session.command(tool("act")).args(["stop-newborns", "4"]).spawn().await.unwrap();
+        let mut started = 0;
+        while stopper.try_wait().unwrap().is_none() {
+            let command = session.command("/bin/sleep").arg("100").spawn();
+            let mut child = tokio::time::timeout(Duration::from_secs(10), command)
+                .await
+                .unwrap_or_else(|_| panic!("command {started} does not start"))
+                .unwrap();
+            tokio::time::timeout(Duration::from_secs(10), child.kill()).await.expect("does not end").unwrap();
+            started += 1;
+        }
+        assert!(started > 0);
+        assert_goes_on(&session).await;
+        close_and_prove(&session, &places).await;
+    }
+
     /// The same, with `close` in the middle of it.
     async fn closing_while_the_machinery_is_attacked(world: &World) {
         let places = Places::of(world);

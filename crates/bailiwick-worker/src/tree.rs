@@ -52,11 +52,16 @@ pub(crate) fn readable() -> bool {
     fs::read(format!("/proc/{0}/task/{0}/children", sys::process_id())).is_ok()
 }
 
+/// Direct children of a process.
+pub(crate) fn children_of(pid: i32) -> Vec<i32> {
+    let mut found = Vec::new();
+    children(pid, &mut found);
+    found
+}
+
 /// Direct children of this process.
 pub(crate) fn own_children() -> Vec<i32> {
-    let mut found = Vec::new();
-    children(sys::process_id(), &mut found);
-    found
+    children_of(sys::process_id())
 }
 
 /// Which processes below the root are the session's own: walked through, but not listed.

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd as _, RawFd};
 
 use bailiwick_wire::{Event, Process};
 
-use super::{Holds, Stop, Worker};
+use super::{Holds, Reaper, Stop, Worker};
 use crate::launcher;
 use crate::sys::{self, Errno, Received, Waited};
 use crate::tree::{self, Own};
@@ -14,6 +14,17 @@ use crate::tree::{self, Own};
 const SIGKILL: i32 = 9;
 const SIGCONT: i32 = 18;
 const ESRCH: Errno = Errno(3);
+
+/// Continues children that a command of the session stopped: their parent, which shares its memory with
+/// them meanwhile, waits for them and could not be told.
+pub(super) fn resume_children(parents: &[i32]) {
+    for child in parents.iter().flat_map(|parent| tree::children_of(*parent)) {
+        if tree::stat(child).is_some_and(|stat| stat.state == b'T') {
+            // It may have been killed since.
+            sys::may_fail(sys::kill(child, SIGCONT));
+        }
+    }
+}
 
 impl Worker {
     /// Takes what reapers have said: those whose channels are ready, or all.
@@ -144,6 +155,19 @@ impl Worker {
             // It may have been killed since.
             sys::may_fail(sys::kill(pid, SIGCONT));
         }
+    }
+
+    /// Reapers and launchers that wait for a child of their own, which is the session's until it executes a
+    /// program or ends.
+    pub(super) fn starting(&self) -> Vec<i32> {
+        let is_starting = |reaper: &&Reaper| match reaper.holds {
+            Holds::Command(command) => self.commands.get(&command).is_some_and(|entry| entry.pid == 0),
+            Holds::Starting | Holds::Nothing => false,
+        };
+        let reapers = self.reapers.iter().filter(is_starting).map(|reaper| reaper.pid);
+        let launchers = self.epochs.values().filter_map(|epoch| epoch.launcher.as_ref());
+        let launchers = launchers.filter(|launcher| !launcher.ready && launcher.pid != 0);
+        reapers.chain(launchers.map(|launcher| launcher.pid)).collect()
     }
 
     fn adopted_ended(&mut self, child: Waited) -> Result<(), Stop> {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::time::Instant;
 
 use bailiwick_wire::{Event, Finding, Grant, Request, Spawn, Step};
 
@@ -17,9 +18,13 @@ mod follow;
 mod launch;
 
 use close::Closing;
+use follow::resume_children;
 
 /// Poll interval, in milliseconds, while something is being ended.
 const SWEEP_MS: i32 = 1;
+
+/// How long a start may take before the worker looks whether it was stopped on the way, in milliseconds.
+const START_MS: i32 = 20;
 
 /// A launcher's end of its channel, at the worker.
 struct Launcher {
@@ -86,6 +91,8 @@ struct Worker {
     ending: Ending,
     /// The host was told that the session is ready.
     opened: bool,
+    /// Since when something has been starting, or when it was last looked after.
+    starting_since: Option<Instant>,
     /// Closing has begun once: nothing starts any more.
     closed: bool,
 }
@@ -144,6 +151,7 @@ impl Worker {
             dying: HashSet::new(),
             closing: None,
             ending: Ending::default(),
+            starting_since: None,
             opened: false,
             closed: false,
         })
@@ -169,12 +177,19 @@ impl Worker {
         if !sweeping {
             self.ending = Ending::default();
         }
-        let ready: HashSet<RawFd> = sys::poll(&wanted, if sweeping { SWEEP_MS } else { -1 })?
+        let starting = self.starting();
+        let patience = match (sweeping, starting.is_empty()) {
+            (true, _) => SWEEP_MS,
+            (false, false) => START_MS,
+            (false, true) => -1,
+        };
+        let ready: HashSet<RawFd> = sys::poll(&wanted, patience)?
             .into_iter()
             .zip(&wanted)
             .filter_map(|(happened, (fd, _))| happened.then_some(*fd))
             .collect();
 
+        self.look_after(&starting);
         // Reapers first: an event of a command must reach the host before what is asked about it now.
         self.read_reapers(Some(&ready))?;
         self.read_launchers(&ready)?;
@@ -191,6 +206,21 @@ impl Worker {
         }
         self.control.flush()?;
         Ok(())
+    }
+
+    /// Sees from time to time that nothing that starts was stopped on the way.
+    fn look_after(&mut self, starting: &[i32]) {
+        let now = Instant::now();
+        let since = match self.starting_since {
+            _ if starting.is_empty() => None,
+            Some(since) if now.duration_since(since).as_millis() >= START_MS.unsigned_abs().into() => {
+                resume_children(starting);
+                Some(now)
+            }
+            Some(since) => Some(since),
+            None => Some(now),
+        };
+        self.starting_since = since;
     }
 
     fn tell(&mut self, event: &Event) -> Result<(), Stop> {

@@ -7,8 +7,11 @@ use crate::answer::{Answer, Failed, Prepare as _, done};
 use crate::arguments::Arguments;
 use crate::sys;
 
-pub(crate) const ACTS: &[Act] =
-    &[("clone-parent", "COUNT SECONDS NAME", clone_parent), ("trace-me", "stop|exec|exit|orphan", trace_me)];
+pub(crate) const ACTS: &[Act] = &[
+    ("clone-parent", "COUNT SECONDS NAME", clone_parent),
+    ("trace-me", "stop|exec|exit|orphan", trace_me),
+    ("stop-newborns", "SECONDS", stop_newborns),
+];
 
 /// Makes children of this process's parent (`CLONE_PARENT`), the last of them without a signal at its end.
 fn clone_parent(arguments: &mut Arguments) -> Answer {
@@ -41,4 +44,20 @@ fn trace_me(arguments: &mut Arguments) -> Answer {
         _ => rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)?,
     }
     done(())
+}
+
+/// Stops whatever gets one of the next process ids, as soon as it has it. Prints nothing.
+fn stop_newborns(arguments: &mut Arguments) -> Answer {
+    const AHEAD: i32 = 500;
+    let seconds: u64 = arguments.number()?;
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds.min(30));
+    let ours = rustix::process::getpid().as_raw_nonzero().get();
+    while std::time::Instant::now() < end {
+        for pid in ours + 1..ours + AHEAD {
+            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+                let _nobody_yet = rustix::process::kill_process(pid, Signal::STOP);
+            }
+        }
+    }
+    Err(Failed::Silent)
 }
