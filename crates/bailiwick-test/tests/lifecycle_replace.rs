@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bailiwick::{Error, ErrorKind, Field, WhenBusy};
+use bailiwick_test::host::usage;
 use bailiwick_test::places::{close, done, refused, sh};
-use bailiwick_test::process::{GENEROUS, pid_gone};
+use bailiwick_test::process::{self, GENEROUS, pid_gone};
 use bailiwick_test::{Places, Snapshot, cases};
 
 fn numbers(error: &Error, field: &str) -> Vec<i64> {
@@ -173,6 +174,37 @@ cases! {
             drop(session);
             places.assert_nothing_left();
         }
+    }
+
+    /// Hundreds of replacements, with and without a command under each: the session's own processes do not
+    /// grow in number, nor its worker in descriptors.
+    async fn many_replacements_cost_nothing(world: &World) {
+        let places = Places::of(world);
+        let roots = [places.write_root(), places.outside()];
+        let session = places.open().await;
+        let (keeper, worker) = session.own_processes();
+        let turn = async |number: usize| {
+            session.replace_write_roots([&roots[number % 2]]).await.unwrap();
+            if number.is_multiple_of(5) {
+                done(&sh(&session, "echo x > x").await);
+            }
+        };
+        for number in 0..20 {
+            turn(number).await;
+        }
+        // Only root may list the descriptors of the worker, which is not dumpable.
+        let descriptors = || usage(worker)["descriptors"].as_u64().unwrap_or(0);
+        let processes = || process::descendants(keeper).iter().filter(|one| !one.is_zombie()).count();
+        let before = (processes(), descriptors());
+        for number in 0..300 {
+            turn(number).await;
+        }
+        let deadline = Instant::now() + GENEROUS;
+        while processes() > before.0 + 2 || descriptors() > before.1 + 8 {
+            assert!(Instant::now() < deadline, "before {before:?}, after {:?}", (processes(), descriptors()));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        close(&session).await;
     }
 
     /// Replacements that meet each other, and commands between them: always one whole grant or the other.

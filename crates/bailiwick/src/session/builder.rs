@@ -216,7 +216,13 @@ impl SessionBuilder {
         tracing::info!(store = %store.dir().canonical().display(), "session opened");
         Ok(Session {
             shared,
-            active: tokio::sync::RwLock::new(Active { epoch, grant, enforcement }),
+            active: tokio::sync::RwLock::new(Active {
+                epoch,
+                grant,
+                enforcement,
+                asked: epoch,
+                unanswered: None,
+            }),
             closed: tokio::sync::Mutex::new(None),
             store,
             temporary,

@@ -90,24 +90,21 @@ impl Session {
         self.shared.reset_close();
         let mut answers = self.shared.close_answers();
         let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
-        // Where the worker is gone already, the keeper answers for it below.
-        let asked = self.shared.link.send(&Request::Close { deadline_ms }, &[]).is_ok();
+        // Where the worker is gone already, its last word may still be on the way: the answer to a call that was
+        // dropped. If there is none, the keeper answers for it below.
+        drop(self.shared.link.send(&Request::Close { deadline_ms }, &[]));
         let mut report = CloseReport::default();
-        if asked {
-            let answered = answers.wait_for(|answer| answer.is_some() || self.shared.over());
-            match tokio::time::timeout(deadline.saturating_add(GRACE), answered).await {
-                Err(_) => return Err(unknown("the worker did not answer")),
-                Ok(Err(_)) => return Err(worker_lost()),
-                Ok(Ok(answer)) => match &*answer {
-                    Some(Closing::Incomplete(ended)) => return Err(not_settled(ended)),
-                    Some(Closing::Complete(ended)) => {
-                        report.processes = ended.iter().map(closed_process).collect();
-                    }
-                    None => report.by_keeper = true,
-                },
-            }
-        } else {
-            report.by_keeper = true;
+        let answered = answers.wait_for(|answer| answer.is_some() || self.shared.over());
+        match tokio::time::timeout(deadline.saturating_add(GRACE), answered).await {
+            Err(_) => return Err(unknown("the worker did not answer")),
+            Ok(Err(_)) => return Err(worker_lost()),
+            Ok(Ok(answer)) => match &*answer {
+                Some(Closing::Incomplete(ended)) => return Err(not_settled(ended)),
+                Some(Closing::Complete(ended)) => {
+                    report.processes = ended.iter().map(closed_process).collect();
+                }
+                None => report.by_keeper = true,
+            },
         }
         let mut end = self.shared.keeper_end();
         let ended = tokio::time::timeout(GRACE.max(deadline), end.wait_for(Option::is_some)).await;

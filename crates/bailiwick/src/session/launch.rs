@@ -16,7 +16,7 @@ use super::command::{Change, Command};
 use super::state::{Progress, Shared, worker_lost};
 use super::stdio::{Direction, Kind, Stdio, Stream};
 use super::{Active, Session};
-use crate::error::{Error, ErrorKind, Quoted};
+use crate::error::{Error, ErrorKind, Quoted, Ran};
 use crate::identity::PinnedDir;
 use crate::policy::Environment;
 
@@ -77,7 +77,10 @@ async fn start(mut command: Command<'_>, default: &Kind, active: &Active) -> Res
         session.shared.unregister(number);
         return Err(match error.kind() {
             std::io::ErrorKind::FileTooLarge => too_large(&command, &size),
-            _ if session.shared.over() => worker_lost(),
+            // The worker has ended, whether or not that has been noticed yet. It was never sent.
+            std::io::ErrorKind::BrokenPipe => {
+                session.shared.check_open().err().unwrap_or_else(|| worker_lost().with_ran(Ran::Nothing))
+            }
             _ => Error::new(ErrorKind::CommandStart, "cannot hand a command to the worker").source(error),
         });
     }

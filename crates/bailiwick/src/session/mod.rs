@@ -35,6 +35,10 @@ struct Active {
     epoch: u32,
     grant: Grant,
     enforcement: Enforcement,
+    /// The highest epoch that the worker was asked for.
+    asked: u32,
+    /// An epoch that it was asked for by a replacement that was dropped before the answer came.
+    unanswered: Option<(u32, replace::Answer)>,
 }
 
 /// A worker process and the commands that it confines.

@@ -7,15 +7,19 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bailiwick_wire::{Event, Request};
+use tokio::sync::oneshot;
 
+use super::Session;
 use super::state::{Progress, Shared, unexpected, worker_lost};
-use super::{Active, Session};
 use crate::error::{Error, ErrorKind, Field};
 use crate::guard::{self, Grant};
 use crate::identity::PinnedDir;
 use crate::policy::Protection;
 use crate::store::StoreDir;
 use crate::worker::{Enforcement, TemporaryDir, grant_ruleset};
+
+/// What the worker will say of a grant.
+pub(super) type Answer = oneshot::Receiver<Event>;
 
 /// What to do about commands that still run under the grant that is to be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,13 +78,26 @@ impl<'s> Replace<'s> {
         policy.write_roots = self.roots;
         let grant = guard::issue(&policy, active.grant.protected().clone())?;
         clear(&session.shared, self.when_busy).await?;
-        let epoch = active.epoch + 1;
-        let enforcement =
-            establish(&session.shared, epoch, &grant, &session.store, &session.temporary).await?;
-        let before = std::mem::replace(&mut *active, Active { epoch, grant, enforcement });
+        // One that was dropped half-way must be over first: the worker may still be confining itself to it.
+        if let Some((epoch, answer)) = &mut active.unanswered {
+            drop(answer.await);
+            retire(&session.shared, *epoch);
+            active.unanswered = None;
+        }
+        // Never a number that was used before, by whatever came to nothing: what the worker made for that
+        // would be taken for this grant's.
+        active.asked += 1;
+        let epoch = active.asked;
+        let answer = ask(&session.shared, epoch, &grant, &session.store, &session.temporary)?;
+        let (_, answer) = active.unanswered.insert((epoch, answer));
+        let answered = answer.await;
+        active.unanswered = None;
+        let enforcement = judge(&session.shared, epoch, &grant, answered)?;
+        retire(&session.shared, active.epoch);
+        active.epoch = epoch;
+        active.grant = grant;
+        active.enforcement = enforcement;
         tracing::info!(epoch, roots = active.grant.roots().len(), "write roots replaced");
-        // A worker that is gone has nothing to retire.
-        drop(session.shared.link.send(&Request::Retire { epoch: before.epoch }, &[]));
         Ok(())
     }
 }
@@ -137,6 +154,11 @@ fn busy(running: &[(u64, Progress)]) -> Error {
     .hint("wait for them, end them, or say that replacing may wait for them or end them")
 }
 
+fn retire(shared: &Shared, epoch: u32) {
+    // A worker that is gone has nothing to retire.
+    drop(shared.link.send(&Request::Retire { epoch }, &[]));
+}
+
 /// Has the worker confine itself to a grant, and judges what it found.
 pub(super) async fn establish(
     shared: &Shared,
@@ -145,6 +167,18 @@ pub(super) async fn establish(
     store: &StoreDir,
     temporary: &TemporaryDir,
 ) -> Result<Enforcement, Error> {
+    let answer = ask(shared, epoch, grant, store, temporary)?;
+    judge(shared, epoch, grant, answer.await)
+}
+
+/// Asks the worker to confine itself to a grant.
+fn ask(
+    shared: &Shared,
+    epoch: u32,
+    grant: &Grant,
+    store: &StoreDir,
+    temporary: &TemporaryDir,
+) -> Result<Answer, Error> {
     let policy = grant.policy();
     let mut directories: Vec<_> = grant.roots().iter().map(PinnedDir::as_fd).collect();
     directories.push(temporary.directory().as_fd());
@@ -159,12 +193,23 @@ pub(super) async fn establish(
     });
     let descriptors = [ruleset.as_fd(), store.run_dir().as_fd(), temporary.directory().as_fd()];
     shared.link.send(&request, &descriptors).map_err(|error| worker_lost().source(error))?;
-    match answer.await.map_err(|_| worker_lost())? {
+    Ok(answer)
+}
+
+/// Decides by what the worker found whether the grant may come into force.
+fn judge(
+    shared: &Shared,
+    epoch: u32,
+    grant: &Grant,
+    answer: Result<Event, oneshot::error::RecvError>,
+) -> Result<Enforcement, Error> {
+    let policy = grant.policy();
+    match answer.map_err(|_| worker_lost())? {
         Event::Granted { findings, .. } => {
             let enforcement = Enforcement::judge(policy, &findings);
             tracing::debug!(epoch, ?findings, "the worker is confined");
             if let Err(error) = enforcement.require(policy) {
-                drop(shared.link.send(&Request::Retire { epoch }, &[]));
+                retire(shared, epoch);
                 return Err(error);
             }
             Ok(enforcement)

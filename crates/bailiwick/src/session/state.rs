@@ -8,7 +8,7 @@ use bailiwick_wire::{Ended, Event, Request, Step};
 use tokio::sync::{oneshot, watch};
 
 use super::child::Process;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Ran};
 use crate::worker::{Keeper, Link, Message};
 
 /// How far a command has come. Fields are only ever filled in.
@@ -51,18 +51,12 @@ pub(super) enum Closing {
     Incomplete(Vec<Ended>),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Open,
-    /// Close began: nothing starts any more.
-    Closing,
-    /// The worker is gone.
-    Over,
-}
-
 #[derive(Debug)]
 struct State {
-    phase: Phase,
+    /// Close began: nothing starts any more.
+    closed: bool,
+    /// The worker is gone.
+    over: bool,
     commands: HashMap<u64, watch::Sender<Progress>>,
     answers: HashMap<u64, oneshot::Sender<Event>>,
     grants: HashMap<u32, oneshot::Sender<Event>>,
@@ -85,7 +79,8 @@ impl Shared {
     pub(super) fn new(link: Link, keeper: Keeper) -> (Arc<Self>, oneshot::Receiver<Event>) {
         let (sender, ready) = oneshot::channel();
         let state = State {
-            phase: Phase::Open,
+            closed: false,
+            over: false,
             commands: HashMap::new(),
             answers: HashMap::new(),
             grants: HashMap::new(),
@@ -216,7 +211,7 @@ impl Shared {
 
     fn worker_gone(&self) {
         let mut state = self.state();
-        state.phase = Phase::Over;
+        state.over = true;
         // Dropping the senders wakes whoever waits for an answer.
         state.answers.clear();
         state.grants.clear();
@@ -229,24 +224,25 @@ impl Shared {
         self.close.send_modify(|_| {});
     }
 
-    /// Refuses unless the session is open.
+    /// Refuses unless the session is open. What is refused here has been sent nowhere.
     pub(super) fn check_open(&self) -> Result<(), Error> {
-        match self.state().phase {
-            Phase::Open => Ok(()),
-            Phase::Closing => Err(Error::new(ErrorKind::SessionClosed, "the session is closed")),
-            Phase::Over => Err(worker_lost()),
+        let state = self.state();
+        // Closed, whatever became of the worker since.
+        if state.closed {
+            Err(Error::new(ErrorKind::SessionClosed, "the session is closed").hint("open a new session"))
+        } else if state.over {
+            Err(worker_lost().with_ran(Ran::Nothing))
+        } else {
+            Ok(())
         }
     }
 
     pub(super) fn over(&self) -> bool {
-        self.state().phase == Phase::Over
+        self.state().over
     }
 
     pub(super) fn begin_closing(&self) {
-        let mut state = self.state();
-        if state.phase == Phase::Open {
-            state.phase = Phase::Closing;
-        }
+        self.state().closed = true;
     }
 
     /// Registers a command before it can start.
@@ -304,8 +300,9 @@ impl Shared {
         let (sender, answer) = oneshot::channel();
         {
             let mut state = self.state();
-            if state.phase == Phase::Over {
-                return Err(worker_lost());
+            if state.over {
+                drop(state);
+                return Err(self.check_open().err().unwrap_or_else(worker_lost));
             }
             state.answers.insert(number, sender);
         }
@@ -331,9 +328,11 @@ impl Shared {
         self.close.subscribe()
     }
 
-    /// Forgets an earlier answer, before asking again.
+    /// Forgets an earlier answer that was not the last one, before asking again.
     pub(super) fn reset_close(&self) {
-        self.close.send_replace(None);
+        self.close.send_if_modified(|answer| {
+            answer.take_if(|answer| matches!(answer, Closing::Incomplete(_))).is_some()
+        });
     }
 
     pub(super) fn keeper_end(&self) -> watch::Receiver<Option<Option<i32>>> {

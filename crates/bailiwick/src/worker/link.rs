@@ -178,12 +178,13 @@ fn take(socket: &OwnedFd) -> io::Result<Message> {
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTOR_LIMIT))];
     let mut control = RecvAncillaryBuffer::new(&mut room);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let received = rustix::io::retry_on_intr(|| {
-        recvmsg(socket, &mut [IoSliceMut::new(&mut frame)], &mut control, flags)
-    });
-    let received = match received {
-        // The worker died with something of ours unread.
-        Err(Errno::CONNRESET) => return Ok(Message::End),
+    let mut receive = || {
+        rustix::io::retry_on_intr(|| recvmsg(socket, &mut [IoSliceMut::new(&mut frame)], &mut control, flags))
+    };
+    let received = match receive() {
+        // The worker ended with something of ours unread. Being told takes the error off the socket, and what
+        // the worker had said before is still in it.
+        Err(Errno::CONNRESET) => receive()?,
         received => received?,
     };
     let mut descriptors = control.drain().filter_map(|message| match message {
