@@ -278,7 +278,9 @@ impl Worker {
             Request::Retire { epoch } => {
                 // With its descriptors: a session may replace its grant any number of times.
                 self.epochs.remove(&epoch);
-                self.reapers.retain(|reaper| reaper.epoch != epoch || reaper.holds != Holds::Nothing);
+                // Those that are starting too: they find their channel closed.
+                self.reapers
+                    .retain(|reaper| reaper.epoch != epoch || matches!(reaper.holds, Holds::Command(_)));
                 Ok(())
             }
             // Its tag was looked for before.
