@@ -8,6 +8,8 @@
 //!   `cargo xtask test` compares the ledger with `tests/skips.toml`, so that no skip is silent.
 //! - [`act`]: runs the program `act`, which tries one act and reports errno, bare (the positive control)
 //!   or under `naive`, a deliberately incomplete Landlock wrapper (the proof that a test catches a hole).
+//! - [`boundary`]: proves that a session refuses an act because of the layer that is said to stop it, with
+//!   worker [images](image) that lack that layer. [`calls`]: acts that are a system call or two.
 //! - [`process`]: what `/proc` says about who is still alive. [`fixture`]: proofs that a fixture is what
 //!   its test takes it for.
 //!
