@@ -25,7 +25,7 @@ const SYSTEM: [&str; 12] = [
     "/etc",
     "/run",
     "/home",
-    "/root",
+    "/var/lib",
     "/proc/self",
     "/sys",
     "/usr/bin",

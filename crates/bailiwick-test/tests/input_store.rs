@@ -191,7 +191,8 @@ user_cases! {
         let places = Places::of(world);
         let error = refuse(&places, Path::new("/usr/bin/store"), ErrorKind::StoreNotAccessible).await;
         assert_eq!(error.field("store").and_then(Field::as_path), Some(Path::new("/usr/bin/store")));
-        refuse(&places, Path::new("/root/store"), ErrorKind::StoreNotAccessible).await;
+        let shut = directory(places.join("shut"), 0o000);
+        refuse(&places, &shut.join("store"), ErrorKind::StoreNotAccessible).await;
         let closed = directory(places.join("closed"), 0o500);
         refuse(&places, &closed, ErrorKind::StoreNotAccessible).await;
         refuse(&places, &closed.join("store"), ErrorKind::StoreNotAccessible).await;
