@@ -46,9 +46,13 @@ async fn begin(session: &Session, world: &World, script: &str) -> Child {
 /// Runs an attack to its end, whatever is known of that.
 async fn attack(session: &Session, world: &World, script: &str) -> Result<ExitStatus, bailiwick::Error> {
     let mut child = begin(session, world, script).await;
-    tokio::time::timeout(Duration::from_secs(30), child.wait())
+    let ended = tokio::time::timeout(Duration::from_secs(30), child.wait())
         .await
-        .expect("the end of the attack is not told")
+        .expect("the end of the attack is not told");
+    // Where its end was lost it may be told before it comes; what follows is to run without the attacker.
+    let is_over = || process::pid_ended(child.id(), child.start_time());
+    assert!(wait_until(GENEROUS, is_over), "the attacker does not end");
+    ended
 }
 
 /// Keeper and worker live, and a command runs as if nothing had been.
