@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
@@ -145,6 +146,21 @@ pub fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool 
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Whether a local stream socket of this name listens in the network namespace of a process; `@name` for an
+/// abstract one.
+///
+/// A name that is bound does not listen yet: between the two calls a connection is refused.
+#[must_use]
+pub fn listens(pid: u32, name: &Path) -> bool {
+    /// `__SO_ACCEPTCON` of `linux/net.h`, as `/proc/net/unix` writes its column of flags.
+    const ACCEPTS: &str = "00010000";
+    let table = std::fs::read(format!("/proc/{pid}/net/unix")).unwrap_or_default();
+    String::from_utf8_lossy(&table).lines().any(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        fields.get(3) == Some(&ACCEPTS) && fields.get(7).is_some_and(|found| Path::new(found) == name)
+    })
 }
 
 /// Kills a process and all its descendants, until a reading finds none.

@@ -12,7 +12,7 @@ use bailiwick_test::act::{self, Scopes, naively};
 use bailiwick_test::boundary::{Arena, Denial, run, session};
 use bailiwick_test::calls::Calls;
 use bailiwick_test::places::{close, open};
-use bailiwick_test::{Need, case, cases, requires, tool};
+use bailiwick_test::{Need, case, cases, process, requires, tool};
 
 const SECCOMP: &[Layer] = &[Layer::Seccomp];
 const RAW: &[Layer] = &[Layer::Seccomp, Layer::Capabilities];
@@ -171,15 +171,11 @@ cases! {
             let path = path.to_str().unwrap();
             let mut server =
                 session.command(tool("act")).args(["unix-listen", path, "30"]).spawn().await.unwrap();
-            let mut connected = false;
-            for _ in 0..200 {
-                connected = run(&session, &["unix-connect", path]).await.ok;
-                if connected {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
+            while !process::listens(server.id(), path.as_ref()) {
+                assert!(server.try_wait().unwrap().is_none());
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            assert!(connected);
+            run(&session, &["unix-connect", path]).await.assert_done();
             server.kill().await.unwrap();
             close(&session).await;
         }

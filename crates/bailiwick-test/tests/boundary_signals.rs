@@ -7,6 +7,7 @@ use std::io::Read as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bailiwick::{ErrorKind, Layer, WhenBusy};
@@ -201,15 +202,12 @@ cases! {
         let twin = format!("{name}-twin");
         let mut server =
             arena.whole().command(tool("act")).args(["abstract-listen", &twin, "30"]).spawn().await.unwrap();
-        let mut connected = false;
-        for _ in 0..200 {
-            if run(arena.whole(), &["abstract-connect", &twin]).await.ok {
-                connected = true;
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        let listening = PathBuf::from(format!("@{twin}"));
+        while !process::listens(server.id(), &listening) {
+            assert!(server.try_wait().unwrap().is_none());
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert!(connected);
+        run(arena.whole(), &["abstract-connect", &twin]).await.assert_done();
         // And the other way: the host reaches a listener of the session.
         act::bare(&["abstract-connect", &twin]).assert_done();
         server.kill().await.unwrap();

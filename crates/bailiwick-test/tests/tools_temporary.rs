@@ -12,7 +12,7 @@ use bailiwick_test::act::Report;
 use bailiwick_test::case::PLAIN_UID;
 use bailiwick_test::host::{self, Host, say};
 use bailiwick_test::places::{close, done, open, sh};
-use bailiwick_test::{Listing, Need, Places, cases, requires, root_cases, tool};
+use bailiwick_test::{Listing, Need, Places, cases, process, requires, root_cases, tool};
 
 /// Runs a script in a session of a host whose own `TMPDIR` is unset, `/tmp`, missing, and in the store; then
 /// without `TMPDIR` in `/tmp` granted, which is what a plain wrapper would need.
@@ -184,7 +184,7 @@ with tempfile.NamedTemporaryFile() as file, tempfile.TemporaryDirectory() as mad
             done(&sh(&session, &format!("mkdir {}", directory.display())).await);
             let act = |words: &[&str]| session.command(tool("act")).args(words.iter().copied()).arg(&socket);
             let mut listening = act(&["unix-listen"]).arg("600").spawn().await.unwrap();
-            while !socket.exists() {
+            while !process::listens(listening.id(), &socket) {
                 assert!(listening.try_wait().unwrap().is_none());
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
