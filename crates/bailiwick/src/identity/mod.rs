@@ -15,6 +15,7 @@ mod access;
 mod ancestors;
 mod fault;
 mod filesystem;
+mod mount;
 mod object;
 mod pinned;
 mod resolve;

@@ -1,0 +1,136 @@
+//! File handles: which file it is below all layers.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use linux_raw_sys::general::AT_HANDLE_FID;
+use rustix::io::Errno;
+
+use super::Fault;
+use crate::error::SystemCall;
+use crate::sys;
+
+/// What a file system calls a file, to be told apart from its other files for as long as it exists.
+///
+/// On overlayfs it is what the *layer's* file system calls the file that is shown, so that a file in an overlay and
+/// the one in its layer can be seen to be one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct FileHandle {
+    /// Type of `bytes`; with another type the same bytes mean another file.
+    kind: i32,
+    bytes: Vec<u8>,
+    layer: Option<Layer>,
+}
+
+/// The layer of an overlay in which a file is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Layer {
+    /// It is in the upper layer: written through the overlay, it is this very file that changes. A file of a lower
+    /// layer is copied first.
+    pub(crate) upper: bool,
+    /// UUID of the layer's file system; zeros where it has none or the overlay was told not to look (`uuid=off`).
+    pub(crate) uuid: [u8; 16],
+}
+
+/// Type of a handle that overlayfs made: `OVL_FILEID_V1` of `fs/overlayfs/overlayfs.h`.
+const OVERLAY: i32 = 0xf8;
+
+impl FileHandle {
+    /// The layer it is in, if it was asked of an overlay.
+    pub(crate) fn layer(&self) -> Option<&Layer> {
+        self.layer.as_ref()
+    }
+
+    /// Whether both are the same file, **given that both are on the same file system**, which a handle does not
+    /// tell: the numbers in it are those of any other file system too.
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.bytes == other.bytes
+    }
+
+    /// From what the kernel gave; `None` for an overlay's handle of an unknown form.
+    fn understand(kind: i32, bytes: Vec<u8>) -> Option<Self> {
+        if kind != OVERLAY {
+            return Some(Self { kind, bytes, layer: None });
+        }
+        /// `OVL_FH_FLAG_PATH_UPPER`.
+        const UPPER: u8 = 4;
+        // Three bytes of padding, then version, magic, length from the version on, flags, type, UUID, the real one.
+        let [0, 0, 0, 0, 0xfb, size, flags, kind, rest @ ..] = &bytes[..] else { return None };
+        let (uuid, rest) = rest.split_first_chunk::<16>()?;
+        let real = rest.get(..usize::from(*size).checked_sub(21)?)?;
+        if real.is_empty() {
+            return None;
+        }
+        let layer = Layer { upper: flags & UPPER != 0, uuid: *uuid };
+        Some(Self { kind: i32::from(*kind), bytes: real.to_vec(), layer: Some(layer) })
+    }
+}
+
+/// The handle of the descriptor's object; `None` where the file system, the kernel or this program does not know how
+/// to make, or how to read, one. `name` serves the error only.
+///
+/// # Errors
+/// Any other answer of the kernel, such as a filter of system calls may give.
+///
+/// # Kernel
+/// Linux 6.5; before that only for file systems that can be exported, which an overlay usually cannot.
+///
+/// # Source
+/// `name_to_handle_at(2)`; the form of an overlay's handle measured on Linux 6.18.
+pub(crate) fn handle(fd: impl AsFd, name: &Path) -> Result<Option<FileHandle>, Fault> {
+    let outcome = match sys::mount::handle(&fd, AT_HANDLE_FID) {
+        // The flag is unknown. A handle that can also be opened is as good.
+        Err(Errno::INVAL) => sys::mount::handle(&fd, 0),
+        outcome => outcome,
+    };
+    match outcome {
+        Ok((kind, bytes)) => Ok(FileHandle::understand(kind, bytes)),
+        Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::OVERFLOW) => Ok(None),
+        Err(errno) => Err(Fault::from_call(SystemCall::new("name_to_handle_at", name, errno))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Linux 6.18 gave it for a file of an overlay on tmpfs, and that file in its layer.
+    const ON_OVERLAY: [u8; 36] = [
+        0, 0, 0, 0, 0xfb, 0x21, 4, 1, 0xc8, 0x33, 0xf8, 0x38, 0xba, 0x99, 0x42, 0xba, 0xa5, 0x92, 0x62, 0x93,
+        0xef, 0xdf, 0x4d, 0xb5, 0xaf, 0x5d, 0xf9, 0x56, 0x1f, 0, 0, 0, 0, 0, 0, 0,
+    ];
+
+    #[test]
+    fn an_overlay_shows_the_file_of_the_layer() {
+        let shown = FileHandle::understand(OVERLAY, ON_OVERLAY.to_vec()).unwrap();
+        let layer = FileHandle::understand(1, ON_OVERLAY[24..].to_vec()).unwrap();
+        assert!(shown.is_same_file(&layer));
+        assert!(shown.layer().unwrap().upper);
+        assert_eq!(shown.layer().unwrap().uuid, ON_OVERLAY[8..24]);
+        let mut lower = ON_OVERLAY;
+        lower[6] = 0;
+        assert!(!FileHandle::understand(OVERLAY, lower.to_vec()).unwrap().layer().unwrap().upper);
+        let mut other = ON_OVERLAY;
+        other[24] ^= 1;
+        assert!(!FileHandle::understand(OVERLAY, other.to_vec()).unwrap().is_same_file(&layer));
+        let other_kind = FileHandle::understand(2, ON_OVERLAY[24..].to_vec()).unwrap();
+        assert!(!shown.is_same_file(&other_kind));
+    }
+
+    #[test]
+    fn another_form_is_not_understood() {
+        for cut in 0..ON_OVERLAY.len() {
+            assert_eq!(FileHandle::understand(OVERLAY, ON_OVERLAY[..cut].to_vec()), None, "{cut}");
+        }
+        for at in [3, 4] {
+            let mut other = ON_OVERLAY;
+            other[at] ^= 1;
+            assert_eq!(FileHandle::understand(OVERLAY, other.to_vec()), None, "{at}");
+        }
+        for size in [0, 20, 21, 255] {
+            let mut other = ON_OVERLAY;
+            other[5] = size;
+            assert_eq!(FileHandle::understand(OVERLAY, other.to_vec()), None, "{size}");
+        }
+    }
+}
