@@ -62,6 +62,13 @@ pub(crate) struct PolicyArgs {
     #[arg(long, value_name = "P", action = ArgAction::Append)]
     pub(crate) protect: Vec<OsString>,
 
+    /// As --protect, for a SQLite database with the files beside it; may be given again
+    ///
+    /// The names with -wal, -shm and -journal at their end are meant too, present or not, and the links that lead
+    /// to the database.
+    #[arg(long, value_name = "F", action = ArgAction::Append)]
+    pub(crate) protect_database: Vec<OsString>,
+
     /// Whether the command may use the network
     #[arg(long, value_name = "WORD", value_enum, default_value = "deny")]
     pub(crate) network: NetworkWord,

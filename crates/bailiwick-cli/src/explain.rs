@@ -125,6 +125,7 @@ fn compared(comparison: &Comparison) -> String {
         Some(Relation::Same) => "the same as",
         Some(Relation::Inside) => "inside",
         Some(Relation::Around) => "around",
+        Some(Relation::Alias) => "reaches, under another name,",
         Some(other) => other.name(),
     };
     let fact = match &comparison.fact {
@@ -134,13 +135,42 @@ fn compared(comparison: &Comparison) -> String {
             meeting.device,
             counted(meeting.levels)
         ),
+        Fact::Seen { alias, name, mount_point, lies, meeting } => {
+            let through = match mount_point {
+                Some(point) => format!(" through the mount at {}", quoted(point)),
+                None => String::new(),
+            };
+            format!(
+                "it is seen at {}{through} ({}), and this root is {} that: they meet in inode {} on device {}",
+                quoted(name),
+                alias.name(),
+                match lies {
+                    Relation::Same => "the same as",
+                    Relation::Inside => "inside",
+                    _ => "around",
+                },
+                meeting.inode,
+                meeting.device
+            )
+        }
+        Fact::Linked { file, links, device, inode } => format!(
+            "{} has {links} names, and some of them lie in this root (inode {inode} on device {device})",
+            quoted(file)
+        ),
+        Fact::Unproven { why } => format!("it cannot be told, because {why}"),
         Fact::Apart { above_root, above_protected } => format!(
-            "it is none of the {} above this root, and this root none of the {} above it",
+            "it is none of the {} above this root, this root is none of the {} above it, and it has no other name here",
             counted(*above_root),
             counted(*above_protected)
         ),
     };
-    format!("{relation} {protected}: {fact}")
+    let relation =
+        if matches!(comparison.fact, Fact::Unproven { .. }) { "perhaps reaches" } else { relation };
+    let mut line = format!("{relation} {protected}: {fact}");
+    for name in &comparison.other_names {
+        line.push_str(&format!("\n    other name: {}", quoted(name)));
+    }
+    line
 }
 
 fn counted(directories: usize) -> String {

@@ -16,6 +16,7 @@ use crate::render::{listed, quoted};
 pub(crate) struct Asked {
     write_roots: Vec<PathBuf>,
     protect: Vec<PathBuf>,
+    protect_database: Vec<PathBuf>,
     network: Network,
     env: Vec<(OsString, OsString)>,
     accept: Vec<Protection>,
@@ -29,6 +30,7 @@ impl Asked {
         Ok(Self {
             write_roots: args.write_root.iter().map(PathBuf::from).collect(),
             protect: args.protect.iter().map(PathBuf::from).collect(),
+            protect_database: args.protect_database.iter().map(PathBuf::from).collect(),
             network: match args.network {
                 NetworkWord::Deny => Network::Deny,
                 NetworkWord::Allow => Network::Allow,
@@ -47,6 +49,9 @@ impl Asked {
             .envs(self.env.iter().cloned());
         for path in &self.protect {
             builder = builder.protect(path);
+        }
+        for path in &self.protect_database {
+            builder = builder.protect_database(path);
         }
         for protection in &self.accept {
             builder = builder.accept(*protection);

@@ -109,8 +109,14 @@ kinds! {
         "A write root is `/`, lies in `/dev`, or lies on a file system through which the kernel is controlled.",
         "Grant the directories that commands need to write, below it.";
     RootOverlap "ERR_BAILIWICK_ROOT_OVERLAP" retry(false) ran(Nothing)
-        "A write root and a protected object are the same, or one lies inside the other.",
-        "Choose roots that neither hold the protected object nor lie in it, or move the protected object.";
+        "A write root and a protected object are the same, one lies inside the other, or the root reaches it under another name: through a mount, a layer of an overlay, or a hard link.",
+        "Choose roots that neither hold the protected object nor lie in it, take the other name away, or move the protected object.";
+    RootUnprovable "ERR_BAILIWICK_ROOT_UNPROVABLE" retry(false) ran(Nothing)
+        "It cannot be proved that a write root does not reach a protected object: the file system, a layer of an overlay or a mount cannot be looked at.",
+        "Keep the protected object on a local file system that no overlay is made of, or follow the hint, which names what could not be looked at.";
+    LinkSearchStopped "ERR_BAILIWICK_LINK_SEARCH_STOPPED" retry(false) ran(Nothing)
+        "A protected file has more than one name, and the search for the others in a write root was stopped by a limit, or could not look everywhere.",
+        "Give the protected file one name, grant smaller roots, or raise the limits of the search.";
     RootIdentityChanged "ERR_BAILIWICK_ROOT_IDENTITY_CHANGED" retry(true) ran(Nothing)
         "The path of a write root names another directory than the one that was granted.",
         "Find out who replaced it; grant the roots again if the new directory is the one you mean.";

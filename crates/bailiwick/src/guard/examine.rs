@@ -6,11 +6,13 @@ use std::path::Path;
 use rustix::fs::Access;
 
 use super::forbidden::Places;
+use super::links::{Holdings, OtherName, Searched, search};
+use super::outlook::Outlook;
 use super::protected::{ProtectedObject, ProtectedSet};
 use super::refusal::{self, Overlap};
 use super::verdict::{Comparison, Decision, Fact, Meeting, Relation, RootVerdict, Verdict};
 use crate::error::Error;
-use crate::identity::{Fault, Key, Node, PinnedDir, Role, Walk, check_access};
+use crate::identity::{Beneath, Fault, Key, Node, PinnedDir, Role, Walk, check_access, mounts_beneath};
 use crate::policy::{Policy, path_fault, root_invalid};
 
 /// Where a root and a protected object meet.
@@ -78,24 +80,62 @@ impl Outermost {
     }
 }
 
-/// Examines every root. The pinned roots, each with its index, are complete only when nothing was refused.
-pub(super) fn examine(policy: &Policy, protected: &ProtectedSet) -> (Verdict, Vec<(usize, PinnedDir)>) {
+/// What an examination found.
+pub(super) struct Examination {
+    pub(super) verdict: Verdict,
+    /// The roots to grant, each with its index; complete only when nothing was refused.
+    pub(super) roots: Vec<(usize, PinnedDir)>,
+    /// What the verdict rests on, to be checked again before each command; `None` when it could not be looked at.
+    pub(super) basis: Option<Basis>,
+}
+
+/// What a verdict rests on.
+#[derive(Debug)]
+pub(super) struct Basis {
+    pub(super) outlook: Outlook,
+    pub(super) holdings: Holdings,
+    pub(super) searched: Searched,
+}
+
+/// Examines every root.
+pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: Searched) -> Examination {
     let mut refusals = Vec::new();
     if let Err(refusal) = policy.check_rest() {
         refusals.push(refusal);
     }
     let places = Places::find();
     let mut walk = Walk::default();
+    let seen = Outlook::look(protected, &mut walk).and_then(|outlook| {
+        let holdings = Holdings::take(protected)?;
+        Ok((outlook, holdings))
+    });
+    let seen = match seen {
+        Ok(seen) => Some(seen),
+        Err(refusal) => {
+            refusals.push(refusal);
+            None
+        }
+    };
+    let outlook = seen.as_ref().map(|(outlook, _)| outlook);
     let mut outermost = Outermost::default();
     let mut roots: Vec<RootVerdict> = Vec::with_capacity(policy.write_roots.len());
     for (index, given) in policy.write_roots.iter().enumerate() {
         let mut root = Examined::new(index, given);
-        if let Some((pin, chain)) = root.look(&mut walk, &places, protected)
+        if let Some((pin, chain)) = root.look(&mut walk, &places, protected, outlook)
             && root.refusals.is_empty()
         {
             outermost.add(index, pin, &chain);
         }
         roots.push(root.verdict());
+    }
+    if let Some((outlook, holdings)) = &seen {
+        let mut kept: Vec<(usize, &PinnedDir)> =
+            outermost.kept.iter().map(|(index, root)| (*index, root)).collect();
+        kept.sort_by_key(|(index, _)| *index);
+        match search(&kept, outlook, protected, holdings, &mut searched) {
+            Ok(names) => add_links(&mut roots, &outermost, protected, names),
+            Err((index, refusal)) => refuse(&mut roots, index, refusal),
+        }
     }
     for root in &mut roots {
         let cover = outermost.cover(root.index);
@@ -104,14 +144,69 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet) -> (Verdict, Ve
         }
     }
     let granted = refusals.is_empty() && roots.iter().all(|root| root.refusals.is_empty());
-    let notes = protected.notes().to_vec();
+    let mut notes = protected.notes().to_vec();
+    if let Some((_, holdings)) = &seen {
+        notes.extend(holdings.unlisted().map(|path| {
+            format!(
+                "this user cannot list {}, so nothing in it can be looked for under other names",
+                crate::error::Quoted::new(&path)
+            )
+        }));
+    }
     let mut pins: Vec<(usize, PinnedDir)> = outermost.kept.into_iter().collect();
     pins.sort_by_key(|(index, _)| *index);
-    (Verdict { granted, roots, refusals, notes }, pins)
+    Examination {
+        verdict: Verdict { granted, roots, refusals, notes },
+        roots: pins,
+        basis: seen.map(|(outlook, holdings)| Basis { outlook, holdings, searched }),
+    }
+}
+
+fn refuse(roots: &mut [RootVerdict], index: usize, refusal: Error) {
+    if let Some(root) = roots.get_mut(index) {
+        root.decision = Decision::Refused;
+        root.refusals.push(refusal);
+    }
+}
+
+/// Enters the other names of protected files that a search found.
+fn add_links(
+    roots: &mut [RootVerdict],
+    outermost: &Outermost,
+    protected: &ProtectedSet,
+    names: Vec<(usize, OtherName)>,
+) {
+    let mut by_file: Vec<(usize, Vec<OtherName>)> = Vec::new();
+    for (index, name) in names {
+        let same = by_file.iter_mut().find(|(root, names)| {
+            *root == index && names.first().is_some_and(|first| first.target.path == name.target.path)
+        });
+        match same {
+            Some((_, names)) => names.push(name),
+            None => by_file.push((index, vec![name])),
+        }
+    }
+    for (index, names) in by_file {
+        let (Some(first), Some(pin)) = (names.first(), outermost.kept.get(&index)) else { continue };
+        let Some(object) = protected.objects().get(first.target.object) else { continue };
+        if let Some(comparison) =
+            roots.get_mut(index).and_then(|root| root.comparisons.get_mut(first.target.object))
+        {
+            comparison.relation = Some(Relation::Alias);
+            comparison.fact = Fact::Linked {
+                file: first.target.path.clone(),
+                links: first.target.links,
+                device: first.key.device(),
+                inode: first.key.inode().to_string(),
+            };
+            comparison.other_names.extend(names.iter().map(|name| name.name.clone()));
+        }
+        refuse(roots, index, refusal::linked(index, pin, object, &names));
+    }
 }
 
 /// One root while it is examined.
-struct Examined<'a> {
+pub(super) struct Examined<'a> {
     index: usize,
     given: &'a Path,
     canonical: Option<std::path::PathBuf>,
@@ -121,7 +216,7 @@ struct Examined<'a> {
 }
 
 impl<'a> Examined<'a> {
-    fn new(index: usize, given: &'a Path) -> Self {
+    pub(super) fn new(index: usize, given: &'a Path) -> Self {
         Self { index, given, canonical: None, object: None, comparisons: Vec::new(), refusals: Vec::new() }
     }
 
@@ -135,6 +230,7 @@ impl<'a> Examined<'a> {
         walk: &mut Walk,
         places: &Result<Places, Fault>,
         protected: &ProtectedSet,
+        outlook: Option<&Outlook>,
     ) -> Option<(PinnedDir, Vec<Node>)> {
         if let Some(fault) = path_fault(self.given) {
             self.refusals.push(root_invalid(self.index, self.given, fault));
@@ -147,8 +243,6 @@ impl<'a> Examined<'a> {
                 return None;
             }
         };
-        self.canonical = Some(pin.canonical().into());
-        self.object = Some(*pin.id());
         let chain = match pin.chain(walk) {
             Ok(chain) => chain,
             Err(fault) => {
@@ -156,17 +250,7 @@ impl<'a> Examined<'a> {
                 return None;
             }
         };
-        match places.as_ref().map(|places| places.judge(&pin, &chain)) {
-            Ok(Ok(None)) => {}
-            Ok(Ok(Some(reason))) => {
-                self.refusals.push(refusal::forbidden(self.index, &pin, reason, protected))
-            }
-            Ok(Err(fault)) => self.refuse(fault),
-            Err(fault) => self.refusals.push(refusal::unjudged(self.index, &pin, fault)),
-        }
-        for object in protected.objects() {
-            self.compare(&pin, &chain, object);
-        }
+        self.judge(&pin, &chain, places, protected, outlook);
         match check_access(&pin, Access::WRITE_OK, pin.canonical()) {
             Ok(()) => {}
             Err(Fault::Denied(cause)) => self.refusals.push(refusal::not_accessible(self.index, &pin, cause)),
@@ -175,24 +259,97 @@ impl<'a> Examined<'a> {
         Some((pin, chain))
     }
 
-    fn compare(&mut self, root: &PinnedDir, chain: &[Node], object: &ProtectedObject) {
-        let found = meet(chain, object.id().map(|id| id.key()), object.above());
-        let fact = match found {
-            Some(Meet { key, levels, .. }) => {
-                Fact::Meet(Meeting { device: key.device(), inode: key.inode().to_string(), levels })
+    /// Compares a root that is open with everything.
+    pub(super) fn judge(
+        &mut self,
+        pin: &PinnedDir,
+        chain: &[Node],
+        places: &Result<Places, Fault>,
+        protected: &ProtectedSet,
+        outlook: Option<&Outlook>,
+    ) {
+        self.canonical = Some(pin.canonical().into());
+        self.object = Some(*pin.id());
+        let beneath = match outlook.map(|outlook| mounts_beneath(&outlook.table, pin)).transpose() {
+            Ok(beneath) => beneath.unwrap_or_default(),
+            Err(fault) => {
+                self.refuse(fault);
+                return;
             }
-            None => Fact::Apart { above_root: chain.len() - 1, above_protected: object.above().len() },
+        };
+        match places {
+            Err(fault) => self.refusals.push(refusal::unjudged(self.index, pin, fault)),
+            Ok(places) => match places.judge_all(pin, chain, outlook.map(|o| &o.table), &beneath) {
+                Ok(None) => {}
+                Ok(Some(reason)) => {
+                    self.refusals.push(refusal::forbidden(self.index, pin, &reason, protected));
+                }
+                Err(fault) => self.refuse(fault),
+            },
+        }
+        for (number, object) in protected.objects().iter().enumerate() {
+            self.compare(pin, chain, number, object, outlook, &beneath);
+        }
+    }
+
+    /// The first reason to refuse.
+    pub(super) fn into_refusal(self) -> Option<Error> {
+        self.refusals.into_iter().next()
+    }
+
+    fn compare(
+        &mut self,
+        root: &PinnedDir,
+        chain: &[Node],
+        number: usize,
+        object: &ProtectedObject,
+        outlook: Option<&Outlook>,
+        beneath: &[Beneath<'_>],
+    ) {
+        let mut other_names = Vec::new();
+        let (relation, fact) = if let Some(met) = meet(chain, object.id().map(|id| id.key()), object.above())
+        {
+            let Meet { relation, key, levels } = met;
+            self.refusals
+                .push(Overlap { index: self.index, root, object, relation, met: key, levels }.error());
+            (Some(relation), Fact::Meet(meeting(key, levels)))
+        } else if let Some(outlook) = outlook {
+            let aliases: Vec<_> = outlook.aliases(number, chain).collect();
+            other_names.extend(aliases.iter().map(|alias| alias.name.clone()));
+            if let Some(alias) = aliases.into_iter().next() {
+                self.refusals.push(refusal::alias(self.index, root, object, &alias));
+                let meeting = meeting(alias.met, alias.levels);
+                let fact = Fact::Seen {
+                    alias: alias.kind,
+                    name: alias.name,
+                    mount_point: alias.mount_point,
+                    lies: alias.lies,
+                    meeting,
+                };
+                (Some(Relation::Alias), fact)
+            } else {
+                match outlook.doubt(number, object, root, beneath) {
+                    Ok(None) => (None, apart(chain, object)),
+                    Ok(Some(doubt)) => {
+                        self.refusals.push(refusal::doubt(self.index, root, object, &doubt));
+                        (None, Fact::Unproven { why: doubt.why() })
+                    }
+                    Err(fault) => {
+                        self.refuse(fault);
+                        (None, Fact::Unproven { why: "the kernel did not answer".into() })
+                    }
+                }
+            }
+        } else {
+            (None, apart(chain, object))
         };
         self.comparisons.push(Comparison {
             protected: object.canonical().into(),
             protected_kind: object.kind(),
-            relation: found.map(|meet| meet.relation),
+            relation,
             fact,
+            other_names,
         });
-        if let Some(Meet { relation, key, levels }) = found {
-            self.refusals
-                .push(Overlap { index: self.index, root, object, relation, met: key, levels }.error());
-        }
     }
 
     fn verdict(self) -> RootVerdict {
@@ -206,4 +363,12 @@ impl<'a> Examined<'a> {
             refusals: self.refusals,
         }
     }
+}
+
+fn meeting(key: Key, levels: usize) -> Meeting {
+    Meeting { device: key.device(), inode: key.inode().to_string(), levels }
+}
+
+fn apart(chain: &[Node], object: &ProtectedObject) -> Fact {
+    Fact::Apart { above_root: chain.len() - 1, above_protected: object.above().len() }
 }

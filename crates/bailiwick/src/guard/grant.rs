@@ -1,13 +1,18 @@
 //! The guard's yes.
 
 use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::examine::meet;
+use super::examine::{Basis, Examined, Meet, meet};
+use super::forbidden::Places;
+use super::links::{OtherName, Searched, search};
+use super::outlook::Outlook;
 use super::protected::ProtectedSet;
-use super::refusal::Overlap;
+use super::refusal::{self, Overlap};
 use super::verdict::Relation;
 use crate::error::{Error, ErrorKind};
-use crate::identity::{Fault, Key, PinnedDir, Role, Walk};
+use crate::identity::{Fault, Key, MountWatch, PinnedDir, Role, Walk};
 use crate::policy::{Network, Policy};
 
 /// Write roots that the guard has passed, held open, with the policy they belong to.
@@ -29,13 +34,39 @@ pub struct Grant {
     protected: ProtectedSet,
     /// Position in `roots` of each root.
     by_key: HashMap<Key, usize>,
+    watch: MountWatch,
+    state: Mutex<State>,
+}
+
+/// What the last full check rests on.
+#[derive(Debug)]
+struct State {
+    basis: Basis,
+    /// Something has changed since, and no full check has passed after it.
+    is_stale: bool,
 }
 
 impl Grant {
-    pub(super) fn new(policy: Policy, roots: Vec<(usize, PinnedDir)>, protected: ProtectedSet) -> Self {
+    pub(super) fn new(
+        policy: Policy,
+        roots: Vec<(usize, PinnedDir)>,
+        protected: ProtectedSet,
+        watch: MountWatch,
+        basis: Basis,
+    ) -> Self {
         let (indices, roots): (Vec<_>, Vec<_>) = roots.into_iter().unzip();
         let by_key = roots.iter().enumerate().map(|(position, root)| (root.id().key(), position)).collect();
-        Self { policy, roots, indices, protected, by_key }
+        let state = Mutex::new(State { basis, is_stale: false });
+        Self { policy, roots, indices, protected, by_key, watch, state }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has been searched for other names of protected files, for the next grant of the same session.
+    pub(crate) fn searched(&self) -> Searched {
+        self.state().basis.searched.clone()
     }
 
     /// The write roots, outermost only, in the order of the policy.
@@ -62,64 +93,169 @@ impl Grant {
         &self.protected
     }
 
-    /// Whether what was granted still holds: each canonical path names the root that was pinned, and no root and
-    /// no protected object has been moved into the other.
+    /// Whether what was granted still holds: each canonical path names the root that was pinned, no root and no
+    /// protected object has been moved into the other, and no mount and no hard link has given a protected object a
+    /// name in a root since.
     ///
-    /// The chains above roots and protected objects are walked again, because a move changes neither device nor
-    /// inode nor, for what was moved, its own link count: only the chain shows it.
+    /// The chains above roots, protected objects and every place where those are seen are walked again, because a
+    /// move changes neither device nor inode nor, for what was moved, its own link count, nor the mount table: only
+    /// the chain shows it. Where the mount table or a file with several names has changed, everything is compared
+    /// again, which may take as long as issuing the grant did.
     ///
     /// # Errors
-    /// `RootMissing` or `RootIdentityChanged` for a root that was removed or replaced; `RootOverlap` for a move;
+    /// `RootMissing` or `RootIdentityChanged` for a root that was removed or replaced; `RootOverlap` for a move, a
+    /// mount or a link; `RootUnprovable`, `LinkSearchStopped`, `RootForbidden` as for [`issue`](super::issue);
     /// `ProtectedNotAccessible` when it cannot be told where a protected object lies now. The grant itself stays
-    /// what it was: the roots that it holds are the old ones.
+    /// what it was, and passes again once what stood in the way is gone.
     ///
     /// # Security
-    /// True at one instant: a move by somebody outside the session between this check and a write is not seen
-    /// before the next check.
+    /// True at one instant: what somebody outside the session does between this check and a write is not seen
+    /// before the next check. A directory that somebody outside moves into a root, and that holds another name of a
+    /// protected file which had several names all along, is not seen before the next grant.
     pub fn recheck(&self) -> Result<(), Error> {
+        if self.check_quickly()? { Ok(()) } else { self.check_fully() }
+    }
+
+    /// The part of [`recheck`](Self::recheck) that takes microseconds. `false` when the rest is needed.
+    pub(crate) fn check_quickly(&self) -> Result<bool, Error> {
+        let mut state = self.state();
+        self.check_chains(&state.basis.outlook)?;
+        // Remembered, because asking clears it.
+        if self.watch.changed().map_err(watch_failed)? {
+            state.is_stale = true;
+        }
+        if state.basis.holdings.refresh(&self.protected)? {
+            state.basis.searched.forget();
+            state.is_stale = true;
+        }
+        Ok(!state.is_stale)
+    }
+
+    /// Compares everything again.
+    pub(crate) fn check_fully(&self) -> Result<(), Error> {
+        let mut state = self.state();
+        state.is_stale = true;
+        settled(&self.watch, || {
+            let mut walk = Walk::default();
+            let outlook = Outlook::look(&self.protected, &mut walk)?;
+            let places = Places::find();
+            for (root, index) in self.numbered() {
+                let chain =
+                    root.chain(&mut walk).map_err(|fault| Role::Root(index).fault(fault, root.given()))?;
+                let mut examined = Examined::new(index, root.given());
+                examined.judge(root, &chain, &places, &self.protected, Some(&outlook));
+                if let Some(refusal) = examined.into_refusal() {
+                    return Err(refusal);
+                }
+            }
+            let roots: Vec<(usize, &PinnedDir)> =
+                self.numbered().map(|(root, index)| (index, root)).collect();
+            let Basis { holdings, searched, .. } = &mut state.basis;
+            let names = search(&roots, &outlook, &self.protected, holdings, searched)
+                .map_err(|(_, refusal)| refusal)?;
+            if let Some((index, first)) = names.first()
+                && let Some((root, _)) = self.numbered().find(|(_, number)| number == index)
+                && let Some(object) = self.protected.objects().get(first.target.object)
+            {
+                let same: Vec<OtherName> = names
+                    .iter()
+                    .filter(|(number, name)| number == index && name.target.path == first.target.path)
+                    .map(|(_, name)| name.clone())
+                    .collect();
+                return Err(refusal::linked(*index, root, object, &same));
+            }
+            state.basis.outlook = outlook;
+            Ok(())
+        })?;
+        state.is_stale = false;
+        tracing::debug!("the grant was compared again and holds");
+        Ok(())
+    }
+
+    /// Each root with its index in the policy.
+    fn numbered(&self) -> impl Iterator<Item = (&PinnedDir, usize)> {
+        self.roots.iter().zip(self.indices.iter().copied())
+    }
+
+    fn check_chains(&self, outlook: &Outlook) -> Result<(), Error> {
         let mut walk = Walk::default();
-        for (root, index) in self.roots.iter().zip(self.indices.iter().copied()) {
+        for (root, index) in self.numbered() {
             root.check_name().map_err(|fault| no_longer(index, root, fault))?;
             let chain =
                 root.chain(&mut walk).map_err(|fault| Role::Root(index).fault(fault, root.given()))?;
-            for object in self.protected.objects() {
-                // The other direction is asked below, of the chain as it is now.
+            // The other direction is asked below, of the chains as they are now.
+            for (number, object) in self.protected.objects().iter().enumerate() {
                 if let Some(found) = meet(&chain, object.id().map(|id| id.key()), &[]) {
                     let (relation, met, levels) = (found.relation, found.key, found.levels);
                     return Err(Overlap { index, root, object, relation, met, levels }.error());
                 }
+                for view in outlook.views_of(number) {
+                    if let Some(found) = meet(&chain, view.key, &[]) {
+                        return Err(refusal::alias(index, root, object, &outlook.named(view, found)));
+                    }
+                }
             }
         }
-        for object in self.protected.objects() {
-            let above = object.above_now(&mut walk)?;
-            let met =
-                above.iter().enumerate().find_map(|(level, key)| Some((level, key, self.by_key.get(key)?)));
-            if let Some((level, key, position)) = met {
-                let (root, index) = (&self.roots[*position], self.indices[*position]);
-                let (relation, met, levels) = (Relation::Around, *key, level + 1);
+        for (number, object) in self.protected.objects().iter().enumerate() {
+            if let Some((root, index, met)) = self.root_among(&object.above_now(&mut walk)?) {
+                let Meet { relation, key: met, levels } = met;
                 return Err(Overlap { index, root, object, relation, met, levels }.error());
+            }
+            for view in outlook.views_of(number) {
+                let above = match view.above_now(&mut walk) {
+                    Ok(above) => above.iter().map(|node| node.key).collect::<Vec<_>>(),
+                    // Unmounted, or removed: nothing is seen there any more.
+                    Err(Fault::Gone) => continue,
+                    Err(fault) => return Err(object.role().fault(fault, &view.name)),
+                };
+                if let Some((root, index, met)) = self.root_among(&above) {
+                    return Err(refusal::alias(index, root, object, &outlook.named(view, met)));
+                }
             }
         }
         Ok(())
+    }
+
+    /// The root that is one of these directories, with its index and how it lies to what they are above.
+    fn root_among(&self, above: &[Key]) -> Option<(&PinnedDir, usize, Meet)> {
+        above.iter().enumerate().find_map(|(level, key)| {
+            let position = *self.by_key.get(key)?;
+            let met = Meet { relation: Relation::Around, key: *key, levels: level + 1 };
+            Some((self.roots.get(position)?, *self.indices.get(position)?, met))
+        })
     }
 
     /// Compares one more directory with the protected objects, as a write root is compared: for a directory that
     /// the session itself adds to what commands may write.
     ///
     /// # Errors
-    /// `RootOverlap`, with the number of write roots as index.
+    /// As [`issue`](super::issue) for a root, with the number of write roots as index.
     pub fn check_addition(&self, dir: &PinnedDir) -> Result<(), Error> {
         let index = self.policy.write_roots.len();
         let chain =
             dir.chain(&mut Walk::default()).map_err(|fault| Role::Root(index).fault(fault, dir.given()))?;
-        for object in self.protected.objects() {
-            if let Some(found) = meet(&chain, object.id().map(|id| id.key()), object.above()) {
-                let (relation, met, levels) = (found.relation, found.key, found.levels);
-                return Err(Overlap { index, root: dir, object, relation, met, levels }.error());
-            }
-        }
-        Ok(())
+        let mut examined = Examined::new(index, dir.given());
+        examined.judge(dir, &chain, &Places::find(), &self.protected, Some(&self.state().basis.outlook));
+        examined.into_refusal().map_or(Ok(()), Err)
     }
+}
+
+/// Tries again while the mount table changes under an act, a few times.
+pub(super) fn settled<T>(watch: &MountWatch, mut act: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    const TRIES: usize = 8;
+    for _ in 0..TRIES {
+        let done = act();
+        if !watch.changed().map_err(watch_failed)? {
+            return done;
+        }
+    }
+    Err(Error::new(ErrorKind::RootUnprovable, "the mount table changes faster than it can be compared")
+        .hint("try again when nothing is being mounted")
+        .retry(true))
+}
+
+pub(super) fn watch_failed(fault: Fault) -> Error {
+    Role::Store.fault(fault, Path::new("/proc/thread-self/mountinfo"))
 }
 
 fn no_longer(index: usize, root: &PinnedDir, fault: Fault) -> Error {

@@ -11,22 +11,37 @@
 //! 3. Identity, both ways: device and inode of each root in the chain of directories above each protected object,
 //!    and of each protected directory in the chain above each root; every chain walked by descriptor.
 //!
-//! Not compared yet, and each has its place beside these: mounts at or below either side, layers of overlay file
-//! systems, hard links to protected files, and file systems whose names or inodes cannot be trusted (FUSE, folded
-//! case). [`Relation::Alias`] is theirs.
+//! 4. Mounts, both ways: every place at which a protected object, a part of it, or a directory above it is seen
+//!    through another mount is compared like the object itself. A mount that another one covers shows nothing.
+//! 5. Overlays, both ways: the directories that the overlay of a protected object is made of, and the overlays that
+//!    write to where one lies.
+//! 6. Hard links: a protected file with more than one name has its other names searched for in the roots.
+//! 7. What is mounted beneath a root: no device of this host, and no control of the kernel.
+//!
+//! What cannot be proved refuses: layers that cannot be found, file systems on which neither names nor numbers tell
+//! objects apart, searches that reach their bound.
 
 mod examine;
 mod forbidden;
 mod grant;
+mod links;
+mod outlook;
 mod protected;
 mod refusal;
+mod search;
 mod verdict;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
+use crate::identity::MountWatch;
 use crate::policy::Policy;
+use grant::{settled, watch_failed};
+
+use examine::Examination;
 
 pub use grant::Grant;
+pub(crate) use links::Searched;
 pub use protected::{ProtectedKind, ProtectedObject, ProtectedSet, ProtectedSetBuilder};
+pub use search::{LinkSearch, SearchProgress};
 pub use verdict::{Comparison, Decision, Fact, Meeting, Relation, RootVerdict, Verdict};
 
 /// Grants the write roots of a policy, or refuses the first that cannot be granted.
@@ -35,22 +50,37 @@ pub use verdict::{Comparison, Decision, Fact, Meeting, Relation, RootVerdict, Ve
 ///
 /// # Errors
 /// For a root: `RootInvalid`, `RootNotFound`, `RootNotDirectory`, `RootThroughMagicLink`, `RootForbidden`,
-/// `RootOverlap`, `RootNotAccessible`, `RootIdentityChanged` (can retry), `TooManyRoots`. Otherwise
+/// `RootOverlap`, `RootUnprovable`, `LinkSearchStopped`, `RootNotAccessible`, `RootIdentityChanged` (can retry),
+/// `TooManyRoots`. Otherwise
 /// `ProtectedInvalid`, `ProtectedNotAccessible`, `EnvInvalid`, `LimitInvalid`, `PlatformUnsupported`. Nothing has run.
 ///
 /// # Security
 /// True at one instant. [`Grant::recheck`] asks again, before every command.
 pub fn issue(policy: &Policy, protected: ProtectedSet) -> Result<Grant, Error> {
-    let (verdict, roots) = examine::examine(policy, &protected);
-    match verdict.into_refusal() {
-        Some(refusal) => {
+    issue_after(policy, protected, Searched::default())
+}
+
+/// As [`issue`], without searching again for what an earlier grant of the same session has searched for.
+pub(crate) fn issue_after(
+    policy: &Policy,
+    protected: ProtectedSet,
+    searched: Searched,
+) -> Result<Grant, Error> {
+    let watch = MountWatch::new().map_err(watch_failed)?;
+    let (verdict, roots, basis) = settled(&watch, || {
+        let Examination { verdict, roots, basis } = examine::examine(policy, &protected, searched.clone());
+        Ok((verdict, roots, basis))
+    })?;
+    match (verdict.into_refusal(), basis) {
+        (Some(refusal), _) => {
             tracing::debug!(code = refusal.code(), "grant refused");
             Err(refusal)
         }
-        None => {
+        (None, Some(basis)) => {
             tracing::debug!(given = policy.write_roots.len(), effective = roots.len(), "grant issued");
-            Ok(Grant::new(policy.clone(), roots, protected))
+            Ok(Grant::new(policy.clone(), roots, protected, watch, basis))
         }
+        (None, None) => Err(Error::new(ErrorKind::Internal, "a policy was neither refused nor examined")),
     }
 }
 
@@ -59,5 +89,5 @@ pub fn issue(policy: &Policy, protected: ProtectedSet) -> Result<Grant, Error> {
 /// Nothing is kept open, and nothing is granted: between this answer and a later [`issue`] things may change.
 #[must_use]
 pub fn explain(policy: &Policy, protected: &ProtectedSet) -> Verdict {
-    examine::examine(policy, protected).0
+    examine::examine(policy, protected, Searched::default()).verdict
 }

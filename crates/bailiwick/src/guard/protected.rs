@@ -6,8 +6,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::error::{Error, ErrorKind};
-use crate::identity::{Fault, Key, ObjectId, Pin, Role, Walk, host_executable};
+use super::search::LinkSearch;
+use crate::error::{Error, ErrorKind, Quoted};
+use crate::identity::{
+    DatabaseFault, Fault, Key, Library, ObjectId, Pin, Role, Walk, host_executable, loaded_library,
+    pin_database,
+};
 use crate::policy::{PathFault, Policy, path_fault, protected_invalid};
 use crate::store::{StoreDir, StorePlace};
 
@@ -22,8 +26,12 @@ pub enum ProtectedKind {
     RuntimeHome,
     /// The executable of the host process.
     HostExecutable,
+    /// The library that this code was loaded from, where it is not the executable: an addon of Node.
+    Addon,
     /// The caller said so.
     Caller,
+    /// A database that the caller named, a file that it keeps beside itself, or a link that leads to it.
+    Database,
 }
 
 impl ProtectedKind {
@@ -34,7 +42,9 @@ impl ProtectedKind {
             Self::Store => "store",
             Self::RuntimeHome => "runtime-home",
             Self::HostExecutable => "host-executable",
+            Self::Addon => "addon",
             Self::Caller => "caller",
+            Self::Database => "database",
         }
     }
 
@@ -44,7 +54,9 @@ impl ProtectedKind {
             Self::Store => "the store",
             Self::RuntimeHome => "the runtime home",
             Self::HostExecutable => "the executable of this process",
+            Self::Addon => "the library that this code was loaded from",
             Self::Caller => "the protected path",
+            Self::Database => "the protected database, or a file that belongs to it",
         }
     }
 }
@@ -90,6 +102,14 @@ impl ProtectedObject {
         self.pin.id()
     }
 
+    pub(super) fn pin(&self) -> &Pin {
+        &self.pin
+    }
+
+    pub(super) fn role(&self) -> Role {
+        self.role
+    }
+
     pub(super) fn above(&self) -> &[Key] {
         &self.above
     }
@@ -104,6 +124,7 @@ impl ProtectedObject {
 struct Inner {
     objects: Vec<ProtectedObject>,
     notes: Vec<String>,
+    search: LinkSearch,
 }
 
 /// Everything that no write root of a session may reach. Cheap to clone: the clones share their descriptors.
@@ -118,13 +139,13 @@ impl ProtectedSet {
     /// # Errors
     /// As for [`ProtectedSetBuilder::build`].
     pub fn for_session(store: &StoreDir, policy: &Policy) -> Result<Self, Error> {
-        Self::around(store).protect(&policy.protect).build()
+        Self::around(store).protect(&policy.protect).databases(&policy.databases).build()
     }
 
     /// Begins a set with a store that is open, and its runtime home.
     #[must_use]
     pub fn around(store: &StoreDir) -> ProtectedSetBuilder {
-        ProtectedSetBuilder(Vec::new())
+        ProtectedSetBuilder::default()
             .pinned(
                 ProtectedKind::Store,
                 Role::Store,
@@ -143,7 +164,7 @@ impl ProtectedSet {
     /// anything has been made.
     #[must_use]
     pub fn around_place(place: &StorePlace) -> ProtectedSetBuilder {
-        ProtectedSetBuilder(Vec::new()).pinned(ProtectedKind::Store, Role::Store, place.pin(), place.given())
+        ProtectedSetBuilder::default().pinned(ProtectedKind::Store, Role::Store, place.pin(), place.given())
     }
 
     /// The objects, the store first.
@@ -157,6 +178,12 @@ impl ProtectedSet {
     pub fn notes(&self) -> &[String] {
         &self.0.notes
     }
+
+    /// The bounds of a search for other names of protected files.
+    #[must_use]
+    pub fn link_search(&self) -> &LinkSearch {
+        &self.0.search
+    }
 }
 
 impl fmt::Debug for ProtectedSet {
@@ -169,12 +196,15 @@ impl fmt::Debug for ProtectedSet {
 }
 
 /// Gathers a [`ProtectedSet`]. The first fault is kept until [`build`](Self::build).
-#[derive(Debug)]
-pub struct ProtectedSetBuilder(Vec<Result<(ProtectedKind, Role, Pin), Error>>);
+#[derive(Debug, Default)]
+pub struct ProtectedSetBuilder {
+    entries: Vec<Result<(ProtectedKind, Role, Pin), Error>>,
+    search: LinkSearch,
+}
 
 impl ProtectedSetBuilder {
     fn pinned(mut self, kind: ProtectedKind, role: Role, pin: Result<Pin, Fault>, given: &Path) -> Self {
-        self.0.push(pin.map(|pin| (kind, role, pin)).map_err(|fault| role.fault(fault, given)));
+        self.entries.push(pin.map(|pin| (kind, role, pin)).map_err(|fault| role.fault(fault, given)));
         self
     }
 
@@ -185,7 +215,7 @@ impl ProtectedSetBuilder {
         match path_fault(path) {
             Some(fault) => {
                 let error = role.error(ErrorKind::ProtectedInvalid, fault.text(), path).hint(fault.hint());
-                self.0.push(Err(error));
+                self.entries.push(Err(error));
                 self
             }
             None => self.pinned(ProtectedKind::RuntimeHome, role, Pin::open(path), path),
@@ -204,14 +234,44 @@ impl ProtectedSetBuilder {
     fn protect_one(mut self, index: usize, path: &Path, fault: Option<PathFault>) -> Self {
         match fault {
             Some(fault) => {
-                self.0.push(Err(protected_invalid(index, path, fault)));
+                self.entries.push(Err(protected_invalid(index, path, fault)));
                 self
             }
             None => self.pinned(ProtectedKind::Caller, Role::Protected(index), Pin::open(path), path),
         }
     }
 
-    /// Adds the host executable and finishes the set.
+    /// Adds databases: each with the files that SQLite keeps beside it (`-wal`, `-shm`, `-journal`), present or not.
+    /// Where a path is a symbolic link, the target's files are meant, and the link itself too. A database need not
+    /// exist yet; its directory must.
+    #[must_use]
+    pub fn databases(mut self, paths: &[PathBuf]) -> Self {
+        for (index, path) in paths.iter().enumerate() {
+            let role = Role::Database(index);
+            let pinned = match path_fault(path) {
+                Some(fault) => {
+                    Err(role.error(ErrorKind::ProtectedInvalid, fault.text(), path).hint(fault.hint()))
+                }
+                None => pin_database(path).map_err(|fault| database_error(role, path, fault)),
+            };
+            match pinned {
+                Ok(pins) => {
+                    self.entries.extend(pins.into_iter().map(|pin| Ok((ProtectedKind::Database, role, pin))));
+                }
+                Err(error) => self.entries.push(Err(error)),
+            }
+        }
+        self
+    }
+
+    /// Bounds the search for other names of protected files.
+    #[must_use]
+    pub fn link_search(mut self, search: LinkSearch) -> Self {
+        self.search = search;
+        self
+    }
+
+    /// Adds the host executable and the library of this code, and finishes the set.
     ///
     /// # Errors
     /// `ProtectedInvalid`, `ProtectedNotFound` or `ProtectedNotAccessible` with the path and its index;
@@ -219,8 +279,8 @@ impl ProtectedSetBuilder {
     pub fn build(self) -> Result<ProtectedSet, Error> {
         let mut walk = Walk::default();
         let mut notes = Vec::new();
-        let mut objects = Vec::with_capacity(self.0.len() + 1);
-        for entry in self.0 {
+        let mut objects = Vec::with_capacity(self.entries.len() + 2);
+        for entry in self.entries {
             let (kind, role, pin) = entry?;
             objects.push(ProtectedObject::new(kind, role, pin, &mut walk)?);
         }
@@ -233,6 +293,30 @@ impl ProtectedSetBuilder {
                     .into(),
             ),
         }
-        Ok(ProtectedSet(Arc::new(Inner { objects, notes })))
+        let (kind, role) = (ProtectedKind::Addon, Role::Addon);
+        match loaded_library().map_err(|fault| role.fault(fault, Path::new("/proc/self/maps")))? {
+            Library::Pinned(pin) => objects.push(ProtectedObject::new(kind, role, pin, &mut walk)?),
+            Library::Nameless(name) => notes.push(format!(
+                "the library that this code was loaded from is no longer at its name ({}), so there is no file of it to protect",
+                Quoted::new(&name)
+            )),
+            Library::None => {}
+        }
+        Ok(ProtectedSet(Arc::new(Inner { objects, notes, search: self.search })))
+    }
+}
+
+fn database_error(role: Role, given: &Path, fault: DatabaseFault) -> Error {
+    match fault {
+        DatabaseFault::Fault(fault) => role.fault(fault, given),
+        DatabaseFault::Foreign { path, found } => role
+            .error(
+                ErrorKind::ProtectedInvalid,
+                &format!("has {found} where a file of its own belongs ({})", Quoted::new(&path)),
+                given,
+            )
+            .path("path", path)
+            .text("found", found)
+            .hint("remove it if you know where it came from, or keep the database in another directory"),
     }
 }

@@ -1,10 +1,14 @@
 //! The words of a refusal.
 
+use std::path::Path;
+
 use super::forbidden::Forbidden;
+use super::links::{OtherName, Stopped};
+use super::outlook::{Alias, Doubt};
 use super::protected::{ProtectedKind, ProtectedObject, ProtectedSet};
 use super::verdict::Relation;
-use crate::error::{Error, ErrorKind, Quoted};
-use crate::identity::{Fault, Key, Look, PinnedDir, Role, user};
+use crate::error::{Error, ErrorKind, Field, Quoted};
+use crate::identity::{AliasKind, Fault, InventoryFault, Key, Look, PinnedDir, Role, user};
 
 /// A root and a protected object that are the same, or in one another.
 pub(super) struct Overlap<'a> {
@@ -26,6 +30,7 @@ impl Overlap<'_> {
             Relation::Same => format!("it is {words}"),
             Relation::Inside => format!("it lies inside {words}"),
             Relation::Around => format!("{words} lies inside it"),
+            // Told by `alias` and `linked`, which know the other name.
             Relation::Alias => format!("{words} is reached through it under another name"),
         };
         let message = format!(
@@ -81,12 +86,15 @@ impl Overlap<'_> {
             (ProtectedKind::HostExecutable, _) => format!(
                 "grant directories below {root} that do not hold {protected}, or start this program from an executable outside of {root}"
             ),
-            (ProtectedKind::Caller, Relation::Around) => {
+            (ProtectedKind::Addon, _) => format!(
+                "grant directories below {root} that do not hold {protected}, or install the package outside of {root}"
+            ),
+            (ProtectedKind::Caller | ProtectedKind::Database, Relation::Around) => {
                 format!(
                     "grant directories below {root} that do not hold {protected}, or no longer protect {protected}"
                 )
             }
-            (ProtectedKind::Caller, _) => {
+            (ProtectedKind::Caller | ProtectedKind::Database, _) => {
                 format!("grant a directory outside of {protected}, or no longer protect {protected}")
             }
             _ => format!("grant a directory outside of {protected}"),
@@ -94,11 +102,238 @@ impl Overlap<'_> {
     }
 }
 
+/// What every refusal says that is about a root and a protected object.
+fn both(kind: ErrorKind, message: String, index: usize, root: &PinnedDir, object: &ProtectedObject) -> Error {
+    Error::new(kind, message)
+        .path("root", root.given())
+        .number("root_index", index)
+        .path("canonical", root.canonical())
+        .path("protected", object.canonical())
+        .path("protected_given", object.given())
+        .text("protected_kind", object.kind().name())
+}
+
+/// A root that reaches a protected object, or a part of it, where it is seen a second time.
+pub(super) fn alias(index: usize, root: &PinnedDir, object: &ProtectedObject, alias: &Alias) -> Error {
+    let (given, protected) = (Quoted::new(root.given()), Quoted::new(object.given()));
+    let (words, name) = (object.kind().words(), Quoted::new(&alias.name));
+    let how = match (alias.kind, alias.lies) {
+        (AliasKind::Mount, _) => format!("{words} is mounted at {name} too"),
+        (AliasKind::OverlayLayer, _) => format!("the overlay that holds {words} is made of {name}"),
+        (AliasKind::OverlayMerged, _) => format!("what is written at {name} is written where {words} lies"),
+        (AliasKind::HardLink, _) => format!("{name} is another name of a file in it"),
+    };
+    let lies = match alias.lies {
+        Relation::Same => "the root is that directory",
+        Relation::Inside => "the root lies inside it",
+        Relation::Around | Relation::Alias => "the root holds it",
+    };
+    let error = both(
+        ErrorKind::RootOverlap,
+        format!("write root {index} {given} overlaps {protected}: {how}, and {lies}"),
+        index,
+        root,
+        object,
+    )
+    .text("relation", Relation::Alias.name())
+    .text("alias", alias.kind.name())
+    .text("lies", alias.lies.name())
+    .path("other_name", &alias.name)
+    .number("mount", i64::try_from(alias.mount).unwrap_or(i64::MAX))
+    .text("device", alias.met.device())
+    .text("inode", alias.met.inode().to_string())
+    .text(
+        "fact",
+        format!(
+            "through mount {}, {} and {name} meet in inode {} on device {}",
+            alias.mount,
+            Quoted::new(root.canonical()),
+            alias.met.inode(),
+            alias.met.device()
+        ),
+    );
+    let error = match &alias.mount_point {
+        Some(point) => error.path("mount_point", point),
+        None => error,
+    };
+    error.hint(alias_remedy(root, object, alias))
+}
+
+fn alias_remedy(root: &PinnedDir, object: &ProtectedObject, alias: &Alias) -> String {
+    let (given, name) = (Quoted::new(root.given()), Quoted::new(&alias.name));
+    let words = object.kind().words();
+    let elsewhere = match alias.lies {
+        Relation::Around => format!("grant directories below {given} that do not hold {name}"),
+        _ => format!("grant a directory outside of {name}"),
+    };
+    match (alias.kind, &alias.mount_point) {
+        (AliasKind::Mount, Some(point))
+            if point != Path::new("/") && !object.canonical().starts_with(point) =>
+        {
+            format!("{elsewhere}, or unmount {}", Quoted::new(point))
+        }
+        (AliasKind::OverlayLayer, _) => {
+            format!("{elsewhere}, or keep {words} on a file system that is no overlay")
+        }
+        _ => elsewhere,
+    }
+}
+
+/// A root that holds other names of protected files.
+pub(super) fn linked(index: usize, root: &PinnedDir, object: &ProtectedObject, names: &[OtherName]) -> Error {
+    const SHOWN: usize = 3;
+    let Some(first) = names.first() else {
+        return both(ErrorKind::Internal, String::new(), index, root, object);
+    };
+    let mut listed: Vec<String> =
+        names.iter().take(SHOWN).map(|name| Quoted::new(&name.name).to_string()).collect();
+    if names.len() > SHOWN {
+        listed.push(format!("{} more", names.len() - SHOWN));
+    }
+    let (listed, file) = (listed.join(", "), Quoted::new(&first.target.path));
+    both(
+        ErrorKind::RootOverlap,
+        format!(
+            "write root {index} {} overlaps {}: it holds another name of {file}, which is {}: {listed}",
+            Quoted::new(root.given()),
+            Quoted::new(object.given()),
+            if first.target.path == object.canonical() {
+                object.kind().words().to_owned()
+            } else {
+                format!("in {}", object.kind().words())
+            }
+        ),
+        index,
+        root,
+        object,
+    )
+    .text("relation", Relation::Alias.name())
+    .text("alias", AliasKind::HardLink.name())
+    .path("other_name", &first.name)
+    .with("other_names", Field::List(names.iter().map(|name| Field::Path(name.name.clone())).collect()))
+    .path("file", &first.target.path)
+    .number("links", first.target.links)
+    .text("device", first.key.device())
+    .text("inode", first.key.inode().to_string())
+    .text(
+        "fact",
+        format!("{file} and {} are both inode {} on device {}", Quoted::new(&first.name), first.key.inode(), first.key.device()),
+    )
+    .hint(format!(
+        "remove the other names in the root, or give {file} an inode of its own (copy it, and move the copy to its name)"
+    ))
+}
+
+impl Doubt {
+    /// Why, in plain words.
+    pub(super) fn why(&self) -> String {
+        match self {
+            Self::Blind { name, kind } => format!(
+                "by the mount table it is seen at {} too ({}), where this user cannot look",
+                Quoted::new(name),
+                kind.name()
+            ),
+            Self::Layer { layer, why, device } => format!(
+                "the overlay file system {device} is made of {}, and {why}",
+                if layer.as_os_str().is_empty() { "unknown directories".into() } else { Quoted::new(layer).to_string() }
+            ),
+            Self::Unreliable { fs_type } => format!(
+                "both lie on one file system of type {fs_type}, where one file may have several names and numbers"
+            ),
+            Self::Elsewhere { root, protected } => format!(
+                "both lie on file systems whose contents are kept elsewhere ({root} and {protected}), perhaps at the same place"
+            ),
+            Self::Unlisted => "this process lives below a `chroot` whose mount is not in the mount table, and other                                mounts may show the same file system"
+                .into(),
+        }
+    }
+
+    fn hint(&self, root: &PinnedDir, words: &str) -> String {
+        let given = Quoted::new(root.given());
+        match self {
+            Self::Blind { name, .. } => {
+                format!(
+                    "unmount {}, or grant directories below {given} that do not hold it",
+                    Quoted::new(name)
+                )
+            }
+            Self::Layer { .. } => {
+                format!("keep both on the same file system, or {words} on one that no overlay is made of")
+            }
+            Self::Unreliable { .. } | Self::Elsewhere { .. } => {
+                format!("keep {words}, or the root, on a local file system such as ext4, xfs or btrfs")
+            }
+            Self::Unlisted => "mount the new root directory on itself before changing into it".into(),
+        }
+    }
+}
+
+/// A root of which it cannot be told whether it reaches a protected object.
+pub(super) fn doubt(index: usize, root: &PinnedDir, object: &ProtectedObject, doubt: &Doubt) -> Error {
+    let why = doubt.why();
+    both(
+        ErrorKind::RootUnprovable,
+        format!(
+            "it cannot be proved that write root {index} {} does not reach {} {}: {why}",
+            Quoted::new(root.given()),
+            object.kind().words(),
+            Quoted::new(object.given()),
+        ),
+        index,
+        root,
+        object,
+    )
+    .text("fact", why)
+    .hint(doubt.hint(root, object.kind().words()))
+}
+
+/// A search for other names that was stopped.
+pub(super) fn search_stopped(index: usize, root: &PinnedDir, stop: Stopped) -> Error {
+    match stop {
+        Stopped::Fault(fault) => Role::Root(index).fault(fault, root.given()),
+        Stopped::Scan(stop) => Role::Root(index)
+            .error(
+                ErrorKind::LinkSearchStopped,
+                "could not be searched to its end for other names of protected files",
+                root.given(),
+            )
+            .path("canonical", root.canonical())
+            .text("reason", stop.to_string())
+            .retry(stop.can_retry())
+            .hint(stop.hint())
+            .source(stop),
+    }
+}
+
+/// A protected object of which it cannot be told what is in it.
+pub(super) fn holdings(object: &ProtectedObject, fault: InventoryFault) -> Error {
+    object
+        .role()
+        .error(ErrorKind::ProtectedNotAccessible, "cannot be looked through", object.given())
+        .text("reason", fault.to_string())
+        .retry(fault.can_retry())
+        .hint(fault.hint())
+        .source(fault)
+}
+
+/// A symbolic link where none belongs.
+pub(super) fn link_inside(object: &ProtectedObject, link: &Path) -> Error {
+    object
+        .role()
+        .error(
+            ErrorKind::ProtectedInvalid,
+            &format!("holds a symbolic link ({}), which nothing of ours puts there", Quoted::new(link)),
+            object.given(),
+        )
+        .path("path", link)
+        .hint("remove it if you know where it came from, or choose another directory")
+}
+
 /// A directory that is never a write root.
 pub(super) fn forbidden(
     index: usize,
     root: &PinnedDir,
-    reason: Forbidden,
+    reason: &Forbidden,
     protected: &ProtectedSet,
 ) -> Error {
     let error = Role::Root(index)
@@ -109,7 +344,7 @@ pub(super) fn forbidden(
         .hint(reason.hint());
     match protected.objects().first() {
         // `/` is around everything; that is worth saying beside the plainer reason.
-        Some(object) if reason == Forbidden::Everything => error
+        Some(object) if *reason == Forbidden::Everything => error
             .path("protected", object.canonical())
             .text("protected_kind", object.kind().name())
             .text("relation", Relation::Around.name()),

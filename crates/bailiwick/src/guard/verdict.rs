@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use super::protected::ProtectedKind;
 use crate::error::{Error, path_json};
-use crate::identity::ObjectId;
+use crate::identity::{AliasKind, ObjectId};
 
 /// How a write root lies to a protected object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -19,7 +19,8 @@ pub enum Relation {
     Inside,
     /// The root contains the protected object.
     Around,
-    /// The two meet under another name: a mount, an overlay layer, a hard link. Reserved: nothing finds these yet.
+    /// The root reaches the protected object, or a part of it, under another name: through a mount, a layer of an
+    /// overlay, a hard link.
     Alias,
 }
 
@@ -53,7 +54,39 @@ pub struct Meeting {
 pub enum Fact {
     /// One object is in the other's chain.
     Meet(Meeting),
-    /// Neither is in the other's chain.
+    /// The protected object is seen under another name, and that name and the root meet.
+    Seen {
+        /// How it comes to have the other name.
+        alias: AliasKind,
+        /// The other name.
+        #[serde(serialize_with = "path")]
+        name: PathBuf,
+        /// Where the mount is through which it is seen.
+        #[serde(serialize_with = "optional_path")]
+        mount_point: Option<PathBuf>,
+        /// How the root lies to the other name.
+        lies: Relation,
+        /// Where the two meet.
+        meeting: Meeting,
+    },
+    /// A file in the protected object, or the object itself, has other names in the root.
+    Linked {
+        /// The file.
+        #[serde(serialize_with = "path")]
+        file: PathBuf,
+        /// How many names it has in all.
+        links: u32,
+        /// Device, `major:minor`.
+        device: String,
+        /// Inode number, in decimal.
+        inode: String,
+    },
+    /// It cannot be told whether the root reaches the protected object.
+    Unproven {
+        /// Why, in plain words.
+        why: String,
+    },
+    /// Neither is in the other's chain, and no other name of the protected object is in the root.
     Apart {
         /// Directories above the root, up to `/`, none of which is the protected object.
         above_root: usize,
@@ -74,6 +107,9 @@ pub struct Comparison {
     pub relation: Option<Relation>,
     /// What decided.
     pub fact: Fact,
+    /// Every other name of the protected object that was found in the root.
+    #[serde(serialize_with = "paths")]
+    pub other_names: Vec<PathBuf>,
 }
 
 /// What became of a root.
@@ -139,4 +175,16 @@ fn optional_path<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result
         Some(path) => path_json(path, serializer),
         None => serializer.serialize_none(),
     }
+}
+
+fn paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
+    struct One<'a>(&'a Path);
+
+    impl Serialize for One<'_> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            path_json(self.0, serializer)
+        }
+    }
+
+    serializer.collect_seq(paths.iter().map(|path| One(path)))
 }

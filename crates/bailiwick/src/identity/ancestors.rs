@@ -62,7 +62,7 @@ impl Walk {
     /// The chain of whatever holds an object now; empty when the name by which it was opened is gone.
     pub(crate) fn chain_of_place(&mut self, object: impl AsFd) -> Result<Vec<Node>, Fault> {
         match place_of(object)? {
-            Place::In { dir, dir_path } => self.chain(dir, &dir_path),
+            Place::In { dir, dir_path, .. } => self.chain(dir, &dir_path),
             Place::Nameless => Ok(Vec::new()),
         }
     }

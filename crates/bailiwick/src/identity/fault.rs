@@ -101,8 +101,12 @@ pub(crate) enum Role {
     Root(usize),
     /// Path to protect with its index in the policy.
     Protected(usize),
+    /// Database to protect with its index in the policy.
+    Database(usize),
     /// The executable of the host process.
     HostExecutable,
+    /// The library that this code was loaded from.
+    Addon,
     /// A runtime home outside of the store.
     RuntimeHome,
     /// The store, or something in it.
@@ -124,7 +128,11 @@ impl Role {
                 missing: ErrorKind::RootMissing,
                 no_descriptors: ErrorKind::TooManyRoots,
             },
-            Self::Protected(_) | Self::HostExecutable | Self::RuntimeHome => &Kinds {
+            Self::Protected(_)
+            | Self::Database(_)
+            | Self::HostExecutable
+            | Self::Addon
+            | Self::RuntimeHome => &Kinds {
                 invalid: ErrorKind::ProtectedInvalid,
                 not_found: ErrorKind::ProtectedNotFound,
                 not_directory: ErrorKind::ProtectedInvalid,
@@ -162,7 +170,9 @@ impl Role {
         match self {
             Self::Root(index) => format!("write root {index}"),
             Self::Protected(index) => format!("path {index} to protect"),
+            Self::Database(index) => format!("database {index} to protect"),
             Self::HostExecutable => "the executable of this process".into(),
+            Self::Addon => "the library that this code was loaded from".into(),
             Self::RuntimeHome => "the runtime home".into(),
             Self::Store => "the store".into(),
             Self::WorkingDirectory => "the working directory".into(),
@@ -176,7 +186,8 @@ impl Role {
         match self {
             Self::Root(index) => error.path("root", given).number("root_index", index),
             Self::Protected(index) => error.path("protected", given).number("protected_index", index),
-            Self::HostExecutable | Self::RuntimeHome => error.path("protected", given),
+            Self::Database(index) => error.path("protected", given).number("database_index", index),
+            Self::HostExecutable | Self::Addon | Self::RuntimeHome => error.path("protected", given),
             Self::Store => error.path("store", given),
             Self::WorkingDirectory => error.path("cwd", given),
         }

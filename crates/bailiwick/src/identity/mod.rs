@@ -7,25 +7,41 @@
 //!
 //! This room answers what things are; whether that is good enough is the guard's to say.
 //!
-//! What belongs here and is not built yet: the mount table (bind mounts below either side), overlay layers, and
-//! hard links. Until then two names of one *directory* are recognised by device and inode wherever one of them
-//! is a root, a protected object or an ancestor of one; an alias of something further below is not.
+//! One object may be seen in many places. `mount` reads where file systems are mounted, `views` finds every place
+//! at which an object is seen through them and through overlays, and `links` finds the other names of a file.
 
 mod access;
 mod ancestors;
+mod database;
 mod fault;
 mod filesystem;
+mod image;
+mod links;
 mod mount;
 mod object;
 mod pinned;
 mod resolve;
+mod views;
 
+#[cfg(feature = "_bench")]
+#[doc(hidden)]
+pub use links::bench as links_bench;
 pub use object::{Birth, ObjectId};
 pub use pinned::PinnedDir;
+pub use views::AliasKind;
 
 pub(crate) use access::{check_access, user};
 pub(crate) use ancestors::Walk;
+pub(crate) use database::{DatabaseFault, pin_database};
 pub(crate) use fault::{Fault, Missing, Role};
-pub(crate) use filesystem::kernel_interface;
+pub(crate) use filesystem::{is_kernel_interface, kernel_interface, promises};
+pub(crate) use image::{Library, loaded_library};
+pub(crate) use links::{
+    FileInventory, Inventory, InventoryFault, LinkedFile, ScanLimits, ScanProgress, ScanReport, ScanStop,
+    Start, WalkLimits, scan,
+};
+pub(crate) use mount::{Device, Location, Mount, MountTable, MountWatch, Overlap, Spelling};
 pub(crate) use object::{Key, Look, Node};
 pub(crate) use pinned::{Pin, PinnedName, host_executable};
+pub(crate) use resolve::look_exact;
+pub(crate) use views::{Beneath, Overlays, View, Views, find_views, mounts_beneath};

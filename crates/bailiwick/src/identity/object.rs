@@ -47,8 +47,8 @@ pub struct ObjectId {
 /// Device and inode: the object, however reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
-    device: (u32, u32),
-    inode: u64,
+    pub(super) device: (u32, u32),
+    pub(super) inode: u64,
 }
 
 /// Device, inode and mount: the object at one place.
@@ -136,6 +136,18 @@ impl Look {
             links: stat.stx_nlink,
         })
     }
+}
+
+/// The mount through which a descriptor was opened. Asks the file system nothing: a dead network mount must not
+/// hold this up.
+pub(crate) fn mount_of(fd: impl AsFd, name: &Path) -> Result<u64, Fault> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(fd, c"", flags, StatxFlags::MNT_ID)
+        .map_err(|errno| Fault::from_call(SystemCall::new("statx", name, errno)))?;
+    if stat.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
+        return Err(Fault::Unsupported { what: "mount ids in statx", since: "Linux 5.8", cause: None });
+    }
+    Ok(stat.stx_mnt_id)
 }
 
 fn object_id(stat: &Statx) -> ObjectId {

@@ -1,6 +1,6 @@
 //! Objects that were found by a path once and are held by a descriptor from then on.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,9 @@ use rustix::io::Errno;
 use super::access::check_access;
 use super::ancestors::{Walk, node_at};
 use super::fault::{Fault, Role};
-use super::object::{Look, Node, ObjectId, type_name};
-use super::resolve::{Want, name_of, open_canonical, open_entry, open_spelling};
+use super::filesystem::is_overlay;
+use super::object::{Key, Look, Node, ObjectId, type_name};
+use super::resolve::{Place, Want, name_of, open_canonical, open_entry, open_spelling, place_of};
 use crate::error::{Error, ErrorKind, SystemCall};
 use crate::policy::path_fault;
 
@@ -173,6 +174,11 @@ impl PinnedName {
         &self.entry
     }
 
+    /// The path: that of the directory as it was when it was opened, and the name.
+    pub(crate) fn canonical(&self) -> &Path {
+        &self.canonical
+    }
+
     pub(crate) fn duplicate(&self) -> Result<Self, Fault> {
         Ok(Self::new(self.dir.duplicate()?, self.entry.clone(), self.given.clone()))
     }
@@ -199,6 +205,34 @@ impl PinnedFile {
         }
         let at = PinnedName::new(dir, entry, path);
         Ok(Self { fd, id, at })
+    }
+
+    /// Opens what a name in a pinned directory names; a symbolic link itself, not its target.
+    pub(crate) fn at(name: PinnedName) -> Result<Self, Fault> {
+        let fd = open_entry(&name.dir, &name.entry, Want::Anything)
+            .map_err(|errno| Fault::from_call(SystemCall::new("openat2", &name.canonical, errno)))?;
+        let id = Look::at(&fd, &name.canonical)?.id;
+        Ok(Self { fd, id, at: name })
+    }
+
+    /// The name by which it was opened.
+    pub(crate) fn name(&self) -> &PinnedName {
+        &self.at
+    }
+
+    /// Looks at it again.
+    pub(crate) fn look(&self) -> Result<Look, Fault> {
+        Look::at(&self.fd, &self.at.canonical)
+    }
+
+    /// Its inode number.
+    pub(crate) fn inode(&self) -> u64 {
+        self.id.inode
+    }
+
+    /// Whether it lies on an overlay file system, where numbers differ by how one asks.
+    pub(crate) fn is_overlaid(&self) -> Result<bool, Fault> {
+        is_overlay(&self.fd, &self.at.canonical)
     }
 
     /// The directories above it now: those above its name, and, where the file has been moved since, those above
@@ -229,7 +263,63 @@ pub(crate) enum Pin {
     Unseen(PinnedName),
 }
 
+/// Where a protected object is now, by its present name.
+#[derive(Debug)]
+pub(crate) struct Here {
+    /// The mount on which it is seen.
+    pub(crate) mount: u64,
+    /// Its canonical path.
+    pub(crate) path: PathBuf,
+    /// The object, if it exists.
+    pub(crate) key: Option<Key>,
+    /// The last part of the path, for everything but a directory that exists.
+    pub(crate) entry: Option<OsString>,
+}
+
 impl Pin {
+    /// Where it is now; `None` for a directory that no name leads to any more.
+    pub(crate) fn here(&self) -> Result<Option<Here>, Fault> {
+        let name = match self {
+            Self::Directory(dir) => {
+                let path = match place_of(&dir.fd) {
+                    Ok(Place::In { dir_path, entry, .. }) => dir_path.join(entry),
+                    // `/` lies in no directory.
+                    Err(Fault::Gone) if dir.canonical == Path::new("/") => dir.canonical.clone(),
+                    Ok(Place::Nameless) | Err(Fault::Gone) => return Ok(None),
+                    Err(fault) => return Err(fault),
+                };
+                let here = Here { mount: dir.id.mount, path, key: Some(dir.id.key()), entry: None };
+                return Ok(Some(here));
+            }
+            Self::File(file) => &file.at,
+            Self::Unseen(name) => name,
+        };
+        let path = name_of(&name.dir.fd)?.join(&name.entry);
+        let found = match Look::entry(&name.dir, &name.entry, &path) {
+            Ok(look) => Some(look.id),
+            Err(Fault::NotFound { .. }) => None,
+            // A directory that may not be searched.
+            Err(Fault::Denied(_)) => None,
+            Err(fault) => return Err(fault),
+        };
+        Ok(Some(Here {
+            // A file can be a mount point by itself.
+            mount: found.map_or(name.dir.id.mount, |id| id.mount),
+            path,
+            key: found.map(|id| id.key()),
+            entry: Some(name.entry.clone().into_os_string()),
+        }))
+    }
+
+    /// The directory that holds it, where that is what is held on to.
+    pub(crate) fn holder_key(&self) -> Option<Key> {
+        match self {
+            Self::Directory(_) => None,
+            Self::File(file) => Some(file.at.dir.id.key()),
+            Self::Unseen(name) => Some(name.dir.id.key()),
+        }
+    }
+
     /// Pins whatever a path names.
     pub(crate) fn open(path: &Path) -> Result<Self, Fault> {
         match PinnedDir::open(path) {

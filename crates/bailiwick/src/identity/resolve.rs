@@ -83,6 +83,22 @@ pub(super) fn open_canonical(path: &Path) -> Result<OwnedFd, Errno> {
     open(CWD, path, Want::Directory.flags(), ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
 }
 
+/// Opens whatever lies at a path that has no link in it; the last part may be anything.
+///
+/// The errno is returned bare, as for [`open_canonical`].
+pub(super) fn open_exact(path: &Path) -> Result<OwnedFd, Errno> {
+    open(CWD, path, Want::Anything.flags(), ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
+}
+
+/// Looks at whatever lies at a path that has no link in it; `None` where nothing does.
+pub(crate) fn look_exact(path: &Path) -> Result<Option<Look>, Fault> {
+    match open_exact(path) {
+        Ok(fd) => Look::at(fd, path).map(Some),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(errno) => Err(Fault::from_call(SystemCall::new("openat2", path, errno))),
+    }
+}
+
 /// Opens one entry of a directory; a symbolic link is opened itself, not followed.
 pub(super) fn open_entry(dir: impl AsFd, entry: &Path, want: Want) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::BENEATH;
@@ -122,8 +138,8 @@ pub(super) fn name_of(fd: impl AsFd) -> Result<PathBuf, Fault> {
 
 /// Where an object lies by its present name.
 pub(super) enum Place {
-    /// In this directory.
-    In { dir: OwnedFd, dir_path: PathBuf },
+    /// In this directory, under this name.
+    In { dir: OwnedFd, dir_path: PathBuf, entry: PathBuf },
     /// The name that it was opened by has been removed or given to another object.
     Nameless,
 }
@@ -140,7 +156,7 @@ pub(super) fn place_of(fd: impl AsFd) -> Result<Place, Fault> {
         let found = match open_canonical(dir_path) {
             Ok(dir) => match Look::entry(&dir, &entry, &name) {
                 Ok(look) if look.id.node() == expected.node() => {
-                    return Ok(Place::In { dir, dir_path: dir_path.into() });
+                    return Ok(Place::In { dir, dir_path: dir_path.into(), entry });
                 }
                 Ok(look) => Some(look.id),
                 Err(Fault::NotFound { .. }) => None,

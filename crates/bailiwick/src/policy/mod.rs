@@ -42,6 +42,8 @@ pub struct Policy {
     pub write_roots: Vec<PathBuf>,
     /// Directories and files that no write root may reach, beside what a session always protects.
     pub protect: Vec<PathBuf>,
+    /// Databases that no write root may reach, each with the files that it keeps beside itself.
+    pub databases: Vec<PathBuf>,
     /// Whether commands may use the network.
     pub network: Network,
     /// The whole environment of a command. Nothing is inherited.

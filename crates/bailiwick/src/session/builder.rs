@@ -10,13 +10,14 @@ use bailiwick_wire::{Event, Request};
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::oneshot;
 
+use super::check::issue;
 use super::state::{Shared, unexpected, worker_lost};
 use super::{Active, Session, launch, replace};
 use crate::error::{Error, ErrorKind, SystemCall};
-use crate::guard::{self, ProtectedSet, Verdict};
+use crate::guard::{self, LinkSearch, ProtectedSet, ProtectedSetBuilder, Searched, Verdict};
 use crate::identity::PinnedDir;
 use crate::policy::{Limit, Network, Policy, Protection};
-use crate::store::StorePlace;
+use crate::store::{StoreDir, StorePlace};
 use crate::worker::{self, Image, TemporaryDir, scope_ruleset};
 
 /// Time after which `close` reports what it could not end.
@@ -30,6 +31,7 @@ pub struct SessionBuilder {
     policy: Policy,
     temporary_parent: PathBuf,
     close_deadline: Duration,
+    link_search: LinkSearch,
     image: Image,
 }
 
@@ -40,6 +42,7 @@ impl SessionBuilder {
             policy: Policy::default(),
             temporary_parent: PathBuf::from("/tmp"),
             close_deadline: CLOSE_DEADLINE,
+            link_search: LinkSearch::default(),
             image: Image::default(),
         }
     }
@@ -66,6 +69,21 @@ impl SessionBuilder {
     /// are protected always.
     pub fn protect(mut self, path: impl Into<PathBuf>) -> Self {
         self.policy.protect.push(path.into());
+        self
+    }
+
+    /// Adds a database that no write root may reach, together with the files that SQLite keeps beside it (`-wal`,
+    /// `-shm`, `-journal`), present or not, and with the links that lead to it. It need not exist yet; its directory
+    /// must.
+    pub fn protect_database(mut self, path: impl Into<PathBuf>) -> Self {
+        self.policy.databases.push(path.into());
+        self
+    }
+
+    /// Bounds the search for hard links to protected files, and says whom to tell how far it has come. There is a
+    /// search only where a protected file has more than one name.
+    pub fn link_search(mut self, search: LinkSearch) -> Self {
+        self.link_search = search;
         self
     }
 
@@ -145,7 +163,7 @@ impl SessionBuilder {
     /// What is to be protected cannot be looked at.
     pub fn explain(&self) -> Result<Verdict, Error> {
         let place = StorePlace::find(&self.store)?;
-        let protected = ProtectedSet::around_place(&place).protect(&self.policy.protect).build()?;
+        let protected = self.protected(&place)?;
         let mut verdict = guard::explain(&self.policy, &protected);
         // Opening refuses it first, so it is told first.
         if let Err(refusal) = launch::check_environment(&self.policy.env) {
@@ -153,6 +171,23 @@ impl SessionBuilder {
             verdict.refusals.insert(0, refusal);
         }
         Ok(verdict)
+    }
+
+    /// What is protected before the store has been made.
+    fn protected(&self, place: &StorePlace) -> Result<ProtectedSet, Error> {
+        self.protected_with(ProtectedSet::around_place(place))
+    }
+
+    /// What is protected once the store is open.
+    fn protected_in(&self, store: &StoreDir) -> Result<ProtectedSet, Error> {
+        self.protected_with(ProtectedSet::around(store))
+    }
+
+    fn protected_with(&self, set: ProtectedSetBuilder) -> Result<ProtectedSet, Error> {
+        set.protect(&self.policy.protect)
+            .databases(&self.policy.databases)
+            .link_search(self.link_search.clone())
+            .build()
     }
 
     /// Opens the session.
@@ -170,8 +205,7 @@ impl SessionBuilder {
         let place = StorePlace::find(&self.store)?;
         // All that can be refused is refused before the store is made, or a file in one that is there: it may lie
         // below the very root that is refused.
-        let protected = ProtectedSet::around_place(&place).protect(&self.policy.protect).build()?;
-        let grant = guard::issue(&self.policy, protected)?;
+        let grant = issue(&self.policy, self.protected(&place)?, Searched::default()).await?;
         let temporary = TemporaryDir::make(&self.temporary_parent)?;
         let checked = PinnedDir::working_directory(temporary.path())
             .and_then(|directory| grant.check_addition(&directory))
@@ -179,10 +213,13 @@ impl SessionBuilder {
             .and_then(|null| Ok((null, place.open()?)));
         let (null, store) = checked.inspect_err(|_| temporary.remove_empty())?;
         // Its descriptors first: with thousands of roots there may be none for a second grant beside it.
+        let searched = grant.searched();
         drop(grant);
-        let started = ProtectedSet::for_session(&store, &self.policy)
-            .and_then(|protected| guard::issue(&self.policy, protected))
-            .and_then(|grant| Ok((grant, worker::start(self.image, &temporary)?)));
+        let granted = match self.protected_in(&store) {
+            Ok(protected) => issue(&self.policy, protected, searched).await,
+            Err(error) => Err(error),
+        };
+        let started = granted.and_then(|grant| Ok((grant, worker::start(self.image, &temporary)?)));
         let (grant, keeper, link) = match started {
             Ok((grant, (keeper, link))) => (grant, keeper, link),
             Err(error) => {
@@ -218,7 +255,7 @@ impl SessionBuilder {
             shared,
             active: tokio::sync::RwLock::new(Active {
                 epoch,
-                grant,
+                grant: Arc::new(grant),
                 enforcement,
                 asked: epoch,
                 unanswered: None,

@@ -15,6 +15,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
 use super::capture::Captured;
+use super::mark::Mark;
 use super::state::{Progress, Shared, Started, unexpected, worker_lost};
 use crate::error::{Error, ErrorKind, Ran};
 
@@ -136,6 +137,12 @@ impl Child {
         self.progress.borrow().supervision_lost
     }
 
+    /// What was found out while it ran, and that its outcome has to be read with.
+    #[must_use]
+    pub fn marks(&self) -> Vec<Mark> {
+        self.progress.borrow().marks.clone()
+    }
+
     /// Live processes of the command's tree.
     ///
     /// # Errors
@@ -219,6 +226,8 @@ pub struct Output {
     pub still_running: Vec<Process>,
     /// The write roots in force for it, as canonical paths.
     pub write_roots: Vec<PathBuf>,
+    /// What was found out while it ran, and that its outcome has to be read with.
+    pub marks: Vec<Mark>,
 }
 
 /// Writes to the standard input of a command, with back-pressure. Dropping it is end of file.

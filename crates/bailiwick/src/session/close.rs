@@ -6,7 +6,9 @@ use bailiwick_wire::{HowEnded, Request};
 use serde::Serialize;
 
 use super::Session;
+use super::check::check;
 use super::child::Process;
+use super::mark::Mark;
 use super::state::{Closing, worker_lost};
 use crate::error::{Error, ErrorKind, Field, Ran};
 
@@ -41,6 +43,8 @@ pub struct ClosedProcess {
 pub struct CloseReport {
     /// Every process that was alive when closing began, or appeared while it went on.
     pub processes: Vec<ClosedProcess>,
+    /// What was found out when closing began: a protected object that could be reached by what still ran.
+    pub marks: Vec<Mark>,
     /// The worker had been lost, and its keeper ended what was left: nothing is, but there is no list.
     pub by_keeper: bool,
 }
@@ -79,7 +83,14 @@ impl Session {
         if let Some(report) = &*closed {
             return Ok(report.clone());
         }
-        let report = self.settle(deadline).await?;
+        // What was mounted, linked or moved while the last commands ran is found out here, or never.
+        let mark = match self.active.try_read() {
+            Ok(active) => check(&self.shared, &active.grant).await.err().and_then(|error| Mark::of(&error)),
+            // A replacement is under way; it compares by itself.
+            Err(_) => None,
+        };
+        let mut report = self.settle(deadline).await?;
+        report.marks.extend(mark);
         // Nothing of the session is left, so its store may be opened again at once.
         self.store.release();
         *closed = Some(report.clone());

@@ -5,14 +5,17 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::pin::pin;
+use std::sync::Arc;
 
 use bailiwick_wire::{Request, Spawn, Step};
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
 use super::capture::Capture;
+use super::check::check;
 use super::child::{Child, ChildStderr, ChildStdin, ChildStdout, Output};
 use super::command::{Change, Command};
+use super::mark::Mark;
 use super::state::{Progress, Shared, worker_lost};
 use super::stdio::{Direction, Kind, Stdio, Stream};
 use super::{Active, Session};
@@ -42,7 +45,7 @@ async fn start(mut command: Command<'_>, default: &Kind, active: &Active) -> Res
     };
     session.shared.check_open()?;
     check_shape(&command)?;
-    active.grant.recheck()?;
+    check(&session.shared, &active.grant).await?;
     let stdin = command.stdin.take().map_or(Kind::Null, |Stdio(kind)| kind);
     let stdin = Stream::new(stdin, Direction::In, &session.null)?;
     let stdout = Stream::new(output(command.stdout.take()), Direction::Out, &session.null)?;
@@ -372,10 +375,9 @@ impl Drop for Foreground {
 pub(super) async fn output(command: Command<'_>) -> Result<Output, Error> {
     let (timeout, limit) = (command.timeout, command.output_limit);
     let session = command.session;
-    let (child, write_roots) = {
+    let (child, grant) = {
         let active = session.active.read().await;
-        let roots = active.grant.roots().iter().map(|root| root.canonical().to_owned()).collect();
-        (start(command, &Kind::Piped, &active).await?, roots)
+        (start(command, &Kind::Piped, &active).await?, Arc::clone(&active.grant))
     };
     let mut foreground = Foreground(child, true);
     let child = &mut foreground.0;
@@ -407,6 +409,14 @@ pub(super) async fn output(command: Command<'_>) -> Result<Output, Error> {
     out.take_held()?;
     err.take_held()?;
     let still_running = if child.progress.borrow().settled { Vec::new() } else { child.processes().await? };
+    let mut marks = child.marks();
+    // Once more, for what happened while it ran. What it did is done, so this refuses nothing.
+    if let Err(error) = check(&session.shared, &grant).await
+        && let Some(mark) = Mark::of(&error)
+        && !marks.contains(&mark)
+    {
+        marks.push(mark);
+    }
     foreground.1 = false;
     Ok(Output {
         status,
@@ -414,7 +424,8 @@ pub(super) async fn output(command: Command<'_>) -> Result<Output, Error> {
         stderr: err.capture.finish(),
         timed_out,
         still_running,
-        write_roots,
+        write_roots: grant.roots().iter().map(|root| root.canonical().to_owned()).collect(),
+        marks,
     })
 }
 

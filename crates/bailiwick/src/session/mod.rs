@@ -2,10 +2,12 @@
 
 mod builder;
 mod capture;
+mod check;
 mod child;
 mod close;
 mod command;
 mod launch;
+mod mark;
 mod replace;
 mod state;
 mod stdio;
@@ -19,6 +21,7 @@ pub use capture::Captured;
 pub use child::{Child, ChildStderr, ChildStdin, ChildStdout, CommandId, Output, Process};
 pub use close::{CloseReport, ClosedProcess, Ending};
 pub use command::Command;
+pub use mark::Mark;
 pub use replace::{Replace, WhenBusy};
 pub use stdio::Stdio;
 
@@ -33,7 +36,7 @@ use state::Shared;
 #[derive(Debug)]
 struct Active {
     epoch: u32,
-    grant: Grant,
+    grant: Arc<Grant>,
     enforcement: Enforcement,
     /// The highest epoch that the worker was asked for.
     asked: u32,

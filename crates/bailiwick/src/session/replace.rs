@@ -4,15 +4,17 @@ use std::future::{Future, IntoFuture};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bailiwick_wire::{Event, Request};
 use tokio::sync::oneshot;
 
 use super::Session;
+use super::check::issue;
 use super::state::{Progress, Shared, unexpected, worker_lost};
 use crate::error::{Error, ErrorKind, Field};
-use crate::guard::{self, Grant};
+use crate::guard::Grant;
 use crate::identity::PinnedDir;
 use crate::policy::Protection;
 use crate::store::StoreDir;
@@ -76,7 +78,8 @@ impl<'s> Replace<'s> {
         session.shared.check_open()?;
         let mut policy = active.grant.policy().clone();
         policy.write_roots = self.roots;
-        let grant = guard::issue(&policy, active.grant.protected().clone())?;
+        let (protected, searched) = (active.grant.protected().clone(), active.grant.searched());
+        let grant = issue(&policy, protected, searched).await?;
         clear(&session.shared, self.when_busy).await?;
         // One that was dropped half-way must be over first: the worker may still be confining itself to it.
         if let Some((epoch, answer)) = &mut active.unanswered {
@@ -95,7 +98,7 @@ impl<'s> Replace<'s> {
         let enforcement = judge(&session.shared, epoch, &grant, answered)?;
         retire(&session.shared, active.epoch);
         active.epoch = epoch;
-        active.grant = grant;
+        active.grant = Arc::new(grant);
         active.enforcement = enforcement;
         tracing::info!(epoch, roots = active.grant.roots().len(), "write roots replaced");
         Ok(())

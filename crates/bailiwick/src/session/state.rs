@@ -8,6 +8,7 @@ use bailiwick_wire::{Ended, Event, Request, Step};
 use tokio::sync::{oneshot, watch};
 
 use super::child::Process;
+use super::mark::Mark;
 use crate::error::{Error, ErrorKind, Ran};
 use crate::worker::{Keeper, Link, Message};
 
@@ -23,6 +24,8 @@ pub(super) struct Progress {
     pub(super) supervision_lost: bool,
     /// The worker is gone, so nothing more will be heard.
     pub(super) worker_lost: bool,
+    /// What was found out while it ran.
+    pub(super) marks: Vec<Mark>,
     /// Nobody will take the handle: it is to be ended as soon as it has started.
     abandoned: bool,
 }
@@ -266,6 +269,19 @@ impl Shared {
             state.commands.iter().map(|(command, watched)| (*command, watched.borrow().clone())).collect();
         running.sort_by_key(|(command, _)| *command);
         running
+    }
+
+    /// Marks every command that has not settled.
+    pub(super) fn mark(&self, mark: &Mark) {
+        for watched in self.state().commands.values() {
+            watched.send_if_modified(|progress| {
+                let is_new = !progress.marks.contains(mark);
+                if is_new {
+                    progress.marks.push(mark.clone());
+                }
+                is_new
+            });
+        }
     }
 
     /// Follows a command that is not settled.

@@ -34,6 +34,7 @@ pub(crate) use trust::{Trust, folds_case, trust};
 pub(crate) use watch::MountWatch;
 
 use super::fault::Fault;
+use super::object::ObjectId;
 
 /// The device of a file system, as the mount table shows it.
 ///
@@ -43,6 +44,13 @@ use super::fault::Fault;
 pub(crate) struct Device {
     pub(crate) major: u32,
     pub(crate) minor: u32,
+}
+
+impl Device {
+    /// The device of an object, for the file systems on which it is that of the mount table too.
+    pub(crate) fn of(id: &ObjectId) -> Self {
+        Self { major: id.device_major, minor: id.device_minor }
+    }
 }
 
 impl fmt::Display for Device {

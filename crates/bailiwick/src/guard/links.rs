@@ -1,0 +1,293 @@
+//! Other names of protected files in the write roots.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use super::outlook::Outlook;
+use super::protected::{ProtectedKind, ProtectedObject, ProtectedSet};
+use super::refusal;
+use super::search::SearchProgress;
+use crate::error::Error;
+use crate::identity::{
+    Beneath, Device, Fault, FileInventory, Inventory, InventoryFault, Key, LinkedFile, Look, Node, Overlays,
+    Pin, PinnedDir, PinnedName, ScanLimits, ScanProgress, ScanReport, ScanStop, Start, WalkLimits,
+    look_exact, mounts_beneath, scan,
+};
+
+/// What is in the protected objects: the files of which other names are looked for.
+#[derive(Debug)]
+pub(super) struct Holdings(Vec<Holding>);
+
+/// What is in one protected object.
+#[derive(Debug)]
+enum Holding {
+    Directory(Inventory),
+    File(FileInventory),
+    /// This user cannot look.
+    Unseen,
+}
+
+/// A file that has, or may have, names outside of everything protected.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    /// The protected object that it belongs to.
+    pub(super) object: usize,
+    pub(super) path: PathBuf,
+    pub(super) links: u32,
+}
+
+/// Another name of a protected file, in a root.
+#[derive(Debug, Clone)]
+pub(super) struct OtherName {
+    pub(super) target: Target,
+    pub(super) key: Key,
+    pub(super) name: PathBuf,
+}
+
+/// What was searched for and not found, so that it is not searched for again while nothing about it has changed.
+///
+/// Linking and moving a file change the time of its inode. Moving a directory that holds one of its names does not:
+/// whoever moves such a directory into a root from outside is seen at the next grant only.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Searched(HashMap<Node, HashSet<Seen>>);
+
+type Seen = (Key, u32, (i64, u32));
+
+impl Holding {
+    fn take(object: &ProtectedObject) -> Result<Self, InventoryFault> {
+        let file = |name: &PinnedName| match FileInventory::take(name.dir(), name.entry()) {
+            Ok(file) => Ok(Self::File(file)),
+            Err(InventoryFault::Failed { cause, .. }) if cause.errno() == Errno::ACCESS => Ok(Self::Unseen),
+            Err(fault) => Err(fault),
+        };
+        match object.pin() {
+            Pin::Directory(dir) => Inventory::take(dir, &WalkLimits::default()).map(Self::Directory),
+            Pin::File(pinned) => file(pinned.name()),
+            // A store that has not been made yet, and may be made meanwhile: then the next grant looks into it.
+            Pin::Unseen(_) if object.kind() == ProtectedKind::Store => Ok(Self::Unseen),
+            Pin::Unseen(name) => file(name),
+        }
+    }
+
+    /// Files with a name outside of the object.
+    fn linked(&self) -> Box<dyn Iterator<Item = &LinkedFile> + '_> {
+        match self {
+            Self::Directory(inventory) => Box::new(inventory.links_outside()),
+            Self::File(file) => Box::new(file.links_outside()),
+            Self::Unseen => Box::new(std::iter::empty()),
+        }
+    }
+}
+
+impl Holdings {
+    /// Looks into every protected object.
+    ///
+    /// # Errors
+    /// `ProtectedNotAccessible` for what cannot be looked at; `ProtectedInvalid` for a symbolic link in the runtime
+    /// home: whoever put it there makes what is written to it land elsewhere.
+    pub(super) fn take(protected: &ProtectedSet) -> Result<Self, Error> {
+        let mut holdings = Vec::with_capacity(protected.objects().len());
+        for object in protected.objects() {
+            let holding = Holding::take(object).map_err(|fault| refusal::holdings(object, fault))?;
+            check_links(object, &holding)?;
+            holdings.push(holding);
+        }
+        Ok(Self(holdings))
+    }
+
+    /// Looks again, cheaply. Whether a file with more than one name appeared, or changed.
+    pub(super) fn refresh(&mut self, protected: &ProtectedSet) -> Result<bool, Error> {
+        let mut is_stale = false;
+        for (holding, object) in self.0.iter_mut().zip(protected.objects()) {
+            let fresh = match holding {
+                Holding::Directory(inventory) => inventory.refresh(),
+                Holding::File(file) => file.refresh(),
+                Holding::Unseen => continue,
+            };
+            let fresh = fresh.map_err(|fault| refusal::holdings(object, fault))?;
+            is_stale |= fresh.links;
+            if fresh.symlinks {
+                check_links(object, holding)?;
+            }
+        }
+        Ok(is_stale)
+    }
+
+    /// Directories that this user cannot list: of what is in them, no other name can be looked for.
+    pub(super) fn unlisted(&self) -> impl Iterator<Item = PathBuf> {
+        self.0.iter().flat_map(|holding| match holding {
+            Holding::Directory(inventory) => inventory.unlisted().collect(),
+            Holding::File(_) | Holding::Unseen => Vec::new(),
+        })
+    }
+
+    fn linked(&self) -> impl Iterator<Item = (usize, &LinkedFile)> {
+        let numbered = self.0.iter().enumerate();
+        numbered.flat_map(|(object, holding)| holding.linked().map(move |file| (object, file)))
+    }
+}
+
+fn check_links(object: &ProtectedObject, holding: &Holding) -> Result<(), Error> {
+    let Holding::Directory(inventory) = holding else { return Ok(()) };
+    match inventory.symlinks().next() {
+        Some(link) if object.kind() == ProtectedKind::RuntimeHome => Err(refusal::link_inside(object, &link)),
+        _ => Ok(()),
+    }
+}
+
+impl Searched {
+    /// Forgets everything: a file with several names has changed, or may have.
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// Searches roots for other names of protected files. Each root comes with its index in the policy.
+pub(super) fn search(
+    roots: &[(usize, &PinnedDir)],
+    outlook: &Outlook,
+    protected: &ProtectedSet,
+    holdings: &Holdings,
+    searched: &mut Searched,
+) -> Result<Vec<(usize, OtherName)>, (usize, Error)> {
+    if holdings.linked().next().is_none() {
+        return Ok(Vec::new());
+    }
+    let mut names = Vec::new();
+    for (index, root) in roots {
+        let found = search_one(root, outlook, protected, holdings, searched)
+            .map_err(|stop| (*index, refusal::search_stopped(*index, root, stop)))?;
+        names.extend(found.into_iter().map(|name| (*index, name)));
+    }
+    Ok(names)
+}
+
+/// Why a root could not be searched.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    Fault(Fault),
+    Scan(ScanStop),
+}
+
+impl From<Fault> for Stopped {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+fn search_one(
+    root: &PinnedDir,
+    outlook: &Outlook,
+    protected: &ProtectedSet,
+    holdings: &Holdings,
+    searched: &mut Searched,
+) -> Result<Vec<OtherName>, Stopped> {
+    let known = searched.0.entry(root.id().node()).or_default();
+    let overlays = Overlays::new(&outlook.table)?;
+    let mut targets: HashMap<Key, Target> = HashMap::new();
+    let mut devices: HashSet<Device> = HashSet::new();
+    let mut seen: Vec<Seen> = Vec::new();
+    for (object, file) in holdings.linked() {
+        let this = (file.key, file.links, file.changed);
+        if known.contains(&this) {
+            continue;
+        }
+        if !file.is_young() {
+            seen.push(this);
+        }
+        let target = Target { object, path: file.path.clone(), links: file.links };
+        let Some(views) = outlook.views.get(object) else { continue };
+        devices.extend(views.locations.iter().map(|location| location.device));
+        // On an overlay, the name to look for elsewhere is that of the file in a layer.
+        for location in &views.locations {
+            let Some((layers, _)) = overlays.layers(location.device)? else { continue };
+            let canonical = protected.objects().get(object).map(|object| object.canonical().to_owned());
+            let rest = canonical.and_then(|above| file.path.strip_prefix(above).ok().map(Path::to_owned));
+            for layer in layers {
+                devices.insert(layer.location.device);
+                let inside = location.path.strip_prefix("/").unwrap_or(&location.path);
+                let path = layer.path.join(inside).join(rest.as_deref().unwrap_or(Path::new("")));
+                if let Some(look) = look_exact(&path)? {
+                    targets.insert(look.id.key(), target.clone());
+                }
+            }
+        }
+        targets.insert(file.key, target);
+    }
+    if targets.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    let own = outlook.table.get(root.id().mount);
+    let beneath = mounts_beneath(&outlook.table, root)?;
+    let mut opened: Vec<PinnedDir> = Vec::new();
+    let mut starts: Vec<Start<'_>> = Vec::new();
+    if own.is_none_or(|mount| devices.contains(&mount.device)) {
+        starts.push(Start { dir: root.as_fd(), path: root.canonical() });
+    }
+    for Beneath { mount, fd } in &beneath {
+        let Some(fd) = fd else { continue };
+        if !devices.contains(&mount.device) {
+            continue;
+        }
+        let look = Look::at(fd, &mount.point)?;
+        if look.file_type == FileType::Directory {
+            starts.push(Start { dir: fd.as_fd(), path: &mount.point });
+        } else if let Some(target) = targets.get(&look.id.key()) {
+            found.push(OtherName { target: target.clone(), key: look.id.key(), name: mount.point.clone() });
+        }
+    }
+    // What is written through an overlay is written in its upper directory, where a file has its own number.
+    let mounts = own
+        .into_iter()
+        .map(|mount| (mount, root.canonical().to_owned()))
+        .chain(beneath.iter().map(|beneath| (beneath.mount, beneath.mount.point.clone())));
+    for (mount, path) in mounts {
+        let upper = overlays.written(mount.device).and_then(|written| written.upper.as_ref());
+        let (Some(upper), Some(location)) = (upper, outlook.table.locate(mount.id, &path)) else { continue };
+        if !devices.contains(&upper.location.device) {
+            continue;
+        }
+        let inside = location.path.strip_prefix("/").unwrap_or(&location.path);
+        match PinnedDir::open(&upper.path.join(inside)) {
+            Ok(dir) => opened.push(dir),
+            Err(Fault::NotFound { .. } | Fault::NotDirectory { .. }) => {}
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    starts.extend(opened.iter().map(|dir| Start { dir: dir.as_fd(), path: dir.canonical() }));
+    let report = run(&starts, &targets.keys().copied().collect(), protected).map_err(Stopped::Scan)?;
+    for (key, name) in report.names {
+        if let Some(target) = targets.get(&key) {
+            found.push(OtherName { target: target.clone(), key, name });
+        }
+    }
+    if found.is_empty() {
+        known.extend(seen);
+    }
+    Ok(found)
+}
+
+fn run(
+    starts: &[Start<'_>],
+    targets: &HashSet<Key>,
+    protected: &ProtectedSet,
+) -> Result<ScanReport, ScanStop> {
+    let search = protected.link_search();
+    let (entries, time) = search.bounds();
+    let limits = ScanLimits { entries, deadline: Instant::now().checked_add(time), ..ScanLimits::default() };
+    match search.report() {
+        Some(tell) => {
+            let progress = |progress: ScanProgress| {
+                tell(SearchProgress { entries: progress.entries, directories: progress.directories });
+            };
+            scan(starts, targets, &limits, Some(&progress))
+        }
+        None => scan(starts, targets, &limits, None),
+    }
+}

@@ -1,0 +1,157 @@
+//! Where everything protected is seen, for one mount table.
+
+use std::path::Path;
+
+use super::examine::{Meet, meet};
+use super::protected::{ProtectedObject, ProtectedSet};
+use super::verdict::Relation;
+use crate::error::Error;
+use crate::identity::{
+    AliasKind, Beneath, Device, Fault, Key, MountTable, Node, Overlays, PinnedDir, Role, View, Views, Walk,
+    find_views, promises,
+};
+
+/// Where every protected object is seen.
+#[derive(Debug)]
+pub(super) struct Outlook {
+    pub(super) table: MountTable,
+    /// For each protected object.
+    pub(super) views: Vec<Views>,
+}
+
+/// How a root reaches a protected object under another name.
+#[derive(Debug, Clone)]
+pub(super) struct Alias {
+    pub(super) kind: AliasKind,
+    /// The other name.
+    pub(super) name: std::path::PathBuf,
+    /// Where the mount through which it is seen is mounted.
+    pub(super) mount_point: Option<std::path::PathBuf>,
+    pub(super) mount: u64,
+    /// How the root lies to the other name.
+    pub(super) lies: Relation,
+    pub(super) met: Key,
+    pub(super) levels: usize,
+}
+
+/// Why it cannot be told whether a root reaches a protected object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// It would be seen here, where this user cannot look.
+    Blind { name: std::path::PathBuf, kind: AliasKind },
+    /// A layer of an overlay cannot be found.
+    Layer { layer: std::path::PathBuf, why: &'static str, device: String },
+    /// The file system shows one object under several names or numbers.
+    Unreliable { fs_type: String },
+    /// Both lie on file systems whose contents are kept elsewhere, and may be kept at the same place.
+    Elsewhere { root: String, protected: String },
+    /// The mount of one of them is not in the mount table, and others of the same file system are.
+    Unlisted,
+}
+
+impl Outlook {
+    pub(super) fn look(protected: &ProtectedSet, walk: &mut Walk) -> Result<Self, Error> {
+        let failed = |fault| Role::Store.fault(fault, Path::new("/proc/thread-self/mountinfo"));
+        let table = MountTable::read().map_err(failed)?;
+        let mut views = Vec::with_capacity(protected.objects().len());
+        {
+            let overlays = Overlays::new(&table).map_err(failed)?;
+            for object in protected.objects() {
+                let found = find_views(&table, &overlays, object.pin(), walk)
+                    .map_err(|fault| object.role().fault(fault, object.given()))?;
+                views.push(found);
+            }
+        }
+        Ok(Self { table, views })
+    }
+
+    /// Every view of an object that a root, with its chain, reaches.
+    pub(super) fn aliases<'a>(
+        &'a self,
+        object: usize,
+        chain: &'a [Node],
+    ) -> impl Iterator<Item = Alias> + 'a {
+        self.views_of(object).iter().filter_map(move |view| {
+            let above: Vec<Key> = view.above.iter().map(|node| node.key).collect();
+            Some(self.named(view, meet(chain, view.key, &above)?))
+        })
+    }
+
+    /// Where else an object is seen.
+    pub(super) fn views_of(&self, object: usize) -> &[View] {
+        self.views.get(object).map_or(&[], |views| &views.views)
+    }
+
+    /// A view that a root reaches, with all that there is to say about it.
+    pub(super) fn named(&self, view: &View, met: Meet) -> Alias {
+        Alias {
+            kind: view.kind,
+            name: view.name.clone(),
+            mount_point: self.table.get(view.mount).map(|mount| mount.point.clone()),
+            mount: view.mount,
+            lies: met.relation,
+            met: met.key,
+            levels: met.levels,
+        }
+    }
+
+    /// Why it cannot be told whether a root, with everything mounted beneath it, reaches an object.
+    pub(super) fn doubt(
+        &self,
+        number: usize,
+        object: &ProtectedObject,
+        root: &PinnedDir,
+        beneath: &[Beneath<'_>],
+    ) -> Result<Option<Doubt>, Fault> {
+        let Some(views) = self.views.get(number) else { return Ok(None) };
+        let hidden = views.blind.iter().find(|blind| blind.name.starts_with(root.canonical()));
+        if let Some(blind) = hidden {
+            return Ok(Some(Doubt::Blind { name: blind.name.clone(), kind: blind.kind }));
+        }
+        let own = self.table.get(root.id().mount);
+        if own.is_none() || views.unlisted {
+            let shared = self.table.iter().any(|mount| {
+                mount.device == Device::of(root.id()) || object.id().is_some_and(|id| mount.device == Device::of(id))
+                    // Their numbers are not those of their objects.
+                    || matches!(mount.fs_type.as_str(), "btrfs" | "overlay")
+            });
+            return Ok(shared.then_some(Doubt::Unlisted));
+        }
+        let mounts = || own.into_iter().chain(beneath.iter().map(|beneath| beneath.mount));
+        let on = |device: Device| mounts().any(|mount| mount.device == device);
+        let only_on = |device: Device| mounts().all(|mount| mount.device == device);
+        let unresolved =
+            views.layers_unresolved.iter().find(|unresolved| !only_on(unresolved.device)).or_else(|| {
+                views.uppers_unresolved.iter().find(|unresolved| {
+                    on(unresolved.device)
+                        && views.locations.iter().any(|location| location.device != unresolved.device)
+                })
+            });
+        if let Some(unresolved) = unresolved {
+            return Ok(Some(Doubt::Layer {
+                layer: unresolved.layer.clone(),
+                why: unresolved.why,
+                device: unresolved.device.to_string(),
+            }));
+        }
+        for location in &views.locations {
+            let Some(theirs) = self.table.iter().find(|mount| mount.device == location.device) else {
+                continue;
+            };
+            for mount in mounts() {
+                let same = mount.device == theirs.device;
+                let (ours, their) = (promises(&mount.fs_type), promises(&theirs.fs_type));
+                if same && !ours.is_exact {
+                    return Ok(Some(Doubt::Unreliable { fs_type: mount.fs_type.clone() }));
+                }
+                if !same && ours.is_elsewhere && their.is_elsewhere {
+                    return Ok(Some(Doubt::Elsewhere {
+                        root: mount.fs_type.clone(),
+                        protected: theirs.fs_type.clone(),
+                    }));
+                }
+            }
+        }
+        Ok(None)
+    }
+}

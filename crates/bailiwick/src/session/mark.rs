@@ -1,0 +1,58 @@
+//! What casts doubt on what a command could reach.
+
+use std::path::PathBuf;
+
+use serde::{Serialize, Serializer};
+
+use crate::error::{Error, ErrorKind, Field, path_json};
+
+/// Something that was found out while a command ran, and that its outcome has to be read with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "mark")]
+#[non_exhaustive]
+pub enum Mark {
+    /// A protected object was found to be reachable through a write root, or it could no longer be proved that it
+    /// was not: somebody outside of the session mounted, linked or moved something meanwhile. The command may have
+    /// changed the object.
+    AliasFound {
+        /// Code of the refusal that every later command got.
+        code: &'static str,
+        /// The refusal in words.
+        message: String,
+        /// The protected object.
+        #[serde(serialize_with = "path")]
+        protected: PathBuf,
+        /// The name in the root, where there is one.
+        #[serde(serialize_with = "optional_path")]
+        other_name: Option<PathBuf>,
+    },
+}
+
+impl Mark {
+    /// The mark for a refusal, if it is one that casts doubt on what ran before it.
+    pub(super) fn of(error: &Error) -> Option<Self> {
+        let doubtful = matches!(
+            error.kind(),
+            ErrorKind::RootOverlap | ErrorKind::RootUnprovable | ErrorKind::LinkSearchStopped
+        );
+        let path = |field| error.field(field).and_then(Field::as_path).map(PathBuf::from);
+        doubtful.then(|| Self::AliasFound {
+            code: error.code(),
+            message: error.to_string(),
+            protected: path("protected").unwrap_or_default(),
+            other_name: path("other_name"),
+        })
+    }
+}
+
+fn path<S: Serializer>(path: &PathBuf, serializer: S) -> Result<S::Ok, S::Error> {
+    path_json(path, serializer)
+}
+
+#[expect(clippy::ref_option, reason = "the signature is serde's")]
+fn optional_path<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => path_json(path, serializer),
+        None => serializer.serialize_none(),
+    }
+}
