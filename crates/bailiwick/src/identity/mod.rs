@@ -27,5 +27,10 @@ pub(crate) use access::{check_access, user};
 pub(crate) use ancestors::Walk;
 pub(crate) use fault::{Fault, Missing, Role};
 pub(crate) use filesystem::kernel_interface;
+#[expect(unused_imports, reason = "the comparisons that they are for are not built yet")]
+pub(crate) use mount::{
+    Device, FileHandle, Layer, Location, MalformedMountinfo, MalformedOptions, Mount, MountTable, MountWatch,
+    Overlap, OverlayLayers, Spelling, Trust, folds_case, handle, overlay_layers, trust,
+};
 pub(crate) use object::{Key, Look, Node};
 pub(crate) use pinned::{Pin, PinnedName, host_executable};

@@ -1,5 +1,6 @@
 //! The mount table against the kernel's own answers, and its parsers against generated text.
 
+mod cost;
 mod layers;
 mod parse;
 mod real;
