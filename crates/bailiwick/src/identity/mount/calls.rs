@@ -35,7 +35,7 @@ const PAGE: usize = 512;
 /// Reads the table once. `None` where the calls are missing or do not answer every field.
 ///
 /// Older kernels have the calls, but not every field, and leave out what they do not know just as what is empty.
-/// Only one that names the fields it knows can be trusted with this (Linux 6.15).
+/// Only one that names the fields it knows (`STATMOUNT_SUPPORTED_MASK`) is taken at its word.
 pub(super) fn read() -> Result<Option<MountTable>, Fault> {
     let Some(ids) = ids()? else { return Ok(None) };
     let mut answer = Statmount::new();
@@ -43,8 +43,8 @@ pub(super) fn read() -> Result<Option<MountTable>, Fault> {
     for id in ids {
         match answer.ask(id, ALWAYS | MAYBE | SUPPORTED) {
             Ok(()) => {}
-            // Gone, or moved out of reach, since it was listed.
-            Err(Errno::NOENT | Errno::PERM) if !mounts.is_empty() => continue,
+            // Missing, or a security module keeps this very mount back, which `mountinfo` shows all the same. One that is
+            // gone since it was listed (`ENOENT`) is an error: the table is read again then.
             Err(errno) if is_missing(errno) => return Ok(None),
             Err(errno) => return Err(failed("statmount", errno)),
         }

@@ -12,8 +12,13 @@ use crate::sys;
 
 /// What a file system calls a file, to be told apart from its other files for as long as it exists.
 ///
-/// On overlayfs it is what the *layer's* file system calls the file that is shown, so that a file in an overlay and
-/// the one in its layer can be seen to be one.
+/// On overlayfs it is what a *layer's* file system calls the file that is shown, so that a file in an overlay and the
+/// one in its layer can be seen to be one.
+///
+/// # Security
+/// That two handles are equal proves that writing to one file may change the other. That they differ proves the
+/// opposite only if neither is that of a lower layer: a file or directory that was copied to the upper layer keeps
+/// the handle of the lower one that it came from, while the copy, which is what a write changes, has its own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct FileHandle {
     /// Type of `bytes`; with another type the same bytes mean another file.
@@ -25,10 +30,11 @@ pub(crate) struct FileHandle {
 /// The layer of an overlay in which a file is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Layer {
-    /// It is in the upper layer: written through the overlay, it is this very file that changes. A file of a lower
-    /// layer is copied first.
+    /// It was made in the upper layer: written through the overlay, it is this very file that changes. Otherwise the
+    /// handle is of a lower layer, whether or not the file was copied from there since.
     pub(crate) upper: bool,
-    /// UUID of the layer's file system; zeros where it has none or the overlay was told not to look (`uuid=off`).
+    /// UUID of the layer's file system. Zeros where all layers are on one file system that has a UUID, or on one that
+    /// has none: it proves nothing by itself.
     pub(crate) uuid: [u8; 16],
 }
 

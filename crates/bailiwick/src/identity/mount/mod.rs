@@ -26,7 +26,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub(crate) use handle::{FileHandle, handle};
+pub(crate) use handle::{FileHandle, Layer, handle};
 pub(crate) use location::{Location, Overlap, Spelling};
 pub(crate) use overlay::{MalformedOptions, OverlayLayers, overlay_layers};
 pub(crate) use text::MalformedMountinfo;

@@ -12,8 +12,9 @@ use crate::error::Quoted;
 /// # Security
 /// These are words, not objects. A relative path began at the mounter's working directory; a path may name something
 /// else since a rename; layers given as descriptors of detached mounts are shown by a path within their file system.
-/// A path that leads nowhere proves nothing, and one that leads somewhere proves it only together with the file
-/// handles of both sides ([`super::FileHandle`]).
+/// A path that leads nowhere proves nothing. One that leads somewhere is the upper layer if that directory and the root
+/// of the overlay have one file handle ([`super::FileHandle`]); for a lower layer there is no such proof while there
+/// is an upper one.
 ///
 /// # Source
 /// `fs/overlayfs/params.c` of Linux 6.18 and measurements on it.

@@ -101,32 +101,40 @@ fn real_overlays() {
     });
 }
 
-/// A file shown by an overlay and the file in its layer have one handle, and no other file has it.
+/// A file shown by an overlay and the file of a layer have one handle, and no other file has it. A file that was copied
+/// up keeps the handle of the file that it was copied from.
 #[test]
 fn handles_see_through_overlays() {
     with_arena(|arena| {
         let (lower, upper, merged) = (arena.dir("l"), arena.dir("u"), arena.dir("m"));
         let work = arena.dir("w");
-        fs::write(lower.join("low"), "").unwrap();
-        fs::write(lower.join("changed"), "").unwrap();
+        for name in ["low", "changed", "d/in"] {
+            arena.dir("l/d");
+            fs::write(lower.join(name), "").unwrap();
+        }
         fs::write(arena.path("other"), "").unwrap();
         let of = |path: &Path| handle(File::open(path).unwrap(), path).unwrap();
         if of(&lower).is_none() {
             return; // a kernel before 6.5
         }
+        let of = |path: &Path| of(path).unwrap();
         let options =
             format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
         overlay(&merged, options.as_bytes());
-        let of = |path: &Path| of(path).unwrap();
         fs::write(merged.join("new"), "").unwrap();
         fs::write(merged.join("changed"), "x").unwrap();
+        fs::write(merged.join("d/in"), "x").unwrap();
         fs::hard_link(merged.join("new"), merged.join("linked")).unwrap();
+        fs::rename(merged.join("changed"), merged.join("renamed")).unwrap();
         for (shown, layer, is_upper) in [
+            (".", upper.clone(), true),
             ("new", upper.join("new"), true),
             ("linked", upper.join("new"), true),
-            ("changed", upper.join("changed"), true),
             ("low", lower.join("low"), false),
-            (".", upper.clone(), true),
+            // Copied up: shown by what they came from.
+            ("renamed", lower.join("changed"), false),
+            ("d", lower.join("d"), false),
+            ("d/in", lower.join("d/in"), false),
         ] {
             let shown = of(&merged.join(shown));
             assert!(shown.is_same_file(&of(&layer)), "{layer:?}");
@@ -134,7 +142,9 @@ fn handles_see_through_overlays() {
             assert_eq!(of(&layer).layer(), None);
             assert!(!shown.is_same_file(&of(&arena.path("other"))));
         }
-        assert!(!of(&merged.join("changed")).is_same_file(&of(&lower.join("changed"))));
+        // What a write changes is the copy, and the handle does not say so.
+        assert_eq!(fs::read(upper.join("renamed")).unwrap(), b"x");
+        assert!(!of(&merged.join("renamed")).is_same_file(&of(&upper.join("renamed"))));
         // By a descriptor that only marks a place, too.
         let path = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
         let marked = rustix::fs::open(merged.join("new"), path, rustix::fs::Mode::empty()).unwrap();

@@ -1,5 +1,6 @@
 //! The mount table against the kernel's own answers, and its parsers against generated text.
 
+mod cost;
 mod layers;
 mod parse;
 mod real;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_remount};
 
-use super::MountTable;
+use super::{MountTable, MountWatch};
 use crate::sys::unshared::in_private_mounts;
 
 /// A directory for mounts: a tmpfs of its own, in mounts that only the calling thread has.
@@ -62,11 +63,27 @@ fn make_shared(target: &Path) {
     mount_change(target, MountPropagationFlags::SHARED).unwrap();
 }
 
+/// What `read` gives while the mounts of this thread stand still; outside of an arena others may mount meanwhile.
+fn at_rest<T>(mut read: impl FnMut() -> T) -> T {
+    let watch = MountWatch::new().unwrap();
+    loop {
+        let found = read();
+        if !watch.changed().unwrap() {
+            return found;
+        }
+    }
+}
+
 /// The table, which both readers must agree on.
 #[track_caller]
 fn table() -> MountTable {
-    let text = MountTable::read_by_text().unwrap();
-    let calls = MountTable::read_by_calls().unwrap();
+    let (text, calls, read) = at_rest(|| {
+        (
+            MountTable::read_by_text().unwrap(),
+            MountTable::read_by_calls().unwrap(),
+            MountTable::read().unwrap(),
+        )
+    });
     // A kernel without the calls has one reader.
     if let Some(calls) = &calls {
         for (one, other) in calls.iter().zip(text.iter()) {
@@ -74,6 +91,6 @@ fn table() -> MountTable {
         }
         assert_eq!(calls, &text);
     }
-    assert_eq!(MountTable::read().unwrap(), text);
+    assert_eq!(read, text);
     text
 }

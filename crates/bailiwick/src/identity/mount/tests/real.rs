@@ -4,11 +4,13 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use linux_raw_sys::general::{__NR_listmount, __NR_statmount};
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::super::{Location, Mount, MountTable, Overlap, Spelling, Trust, folds_case, trust};
-use super::{bind, make_read_only, make_shared, overlay, table, tmpfs, with_arena};
+use super::{at_rest, bind, make_read_only, make_shared, overlay, table, tmpfs, with_arena};
+use crate::sys::unshared::without_call;
 
 /// Mount and canonical path of what a path names now.
 fn reached(path: &Path) -> (u64, PathBuf) {
@@ -31,16 +33,32 @@ fn inode(path: &Path) -> (u64, u64) {
     (found.dev(), found.ino())
 }
 
-/// Without mounts of its own: whatever this machine has, as root and as anybody else.
-#[test]
-fn readers_agree_on_this_machine() {
-    let table = table();
-    let root = mount_of(&table, Path::new("/"));
-    assert_eq!(root.point, Path::new("/"));
-    assert_eq!(location(&table, Path::new("/proc/self")).path.parent(), Some(Path::new("/")));
-    assert!(table.iter().any(|mount| mount.fs_type == "proc"));
-    assert_eq!(table.get(u64::MAX), None);
-    assert!(table.iter().all(|mount| table.get(mount.id) == Some(mount)));
+bailiwick_test::cases! {
+    /// Without mounts of its own: whatever this machine has.
+    fn readers_agree_on_this_machine(_world: &World) {
+        let table = table();
+        let root = mount_of(&table, Path::new("/"));
+        assert_eq!(root.point, Path::new("/"));
+        assert_eq!(location(&table, Path::new("/proc/self")).path.parent(), Some(Path::new("/")));
+        assert!(table.iter().any(|mount| mount.fs_type == "proc"));
+        assert_eq!(table.get(u64::MAX), None);
+        assert!(table.iter().all(|mount| table.get(mount.id) == Some(mount)));
+    }
+
+    /// Where a call is missing or a filter refuses it, the text is read instead.
+    fn a_kernel_without_the_calls(_world: &World) {
+        for call in [__NR_listmount, __NR_statmount] {
+            for errno in [libc::ENOSYS, libc::EPERM] {
+                without_call(call, errno, || {
+                    assert_eq!(MountTable::read_by_calls().unwrap(), None);
+                    let (read, text) = at_rest(|| (MountTable::read().unwrap(), MountTable::read_by_text().unwrap()));
+                    assert_eq!(read, text);
+                });
+            }
+        }
+        // Any other answer is not taken for that.
+        without_call(__NR_statmount, libc::EIO, || MountTable::read().unwrap_err());
+    }
 }
 
 /// Names with every character that either way to show them treats apart.
@@ -297,6 +315,60 @@ fn detached_mounts_are_not_located() {
         unmount(&point, UnmountFlags::DETACH).unwrap();
         assert_eq!(table().locate(id, &canonical), None);
         drop(held);
+    });
+}
+
+/// Runs a program that must succeed.
+fn ran(program: &str, arguments: &[&std::ffi::OsStr]) {
+    let output = std::process::Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Makes a file system in a file and mounts it at `at`.
+fn mount_image(mkfs: &str, image: &Path, at: &Path) {
+    File::create(image).unwrap().set_len(256 << 20).unwrap();
+    ran(mkfs, &["-q".as_ref(), image.as_os_str()]);
+    ran("mount", &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), at.as_os_str()]);
+}
+
+/// On btrfs every subvolume has a device of its own for `stat`, but one for all in the table.
+#[test]
+fn subvolumes() {
+    bailiwick_test::requires!(bailiwick_test::Need::Btrfs, "mounts subvolumes");
+    with_arena(|arena| {
+        let (whole, part, alias) = (arena.dir("whole"), arena.dir("part"), arena.dir("alias"));
+        mount_image("mkfs.btrfs", &arena.path("image"), &whole);
+        let (subvolume, snapshot) = (whole.join("sub, volume"), whole.join("snapshot"));
+        ran("btrfs", &["-q".as_ref(), "subvolume".as_ref(), "create".as_ref(), subvolume.as_os_str()]);
+        fs::create_dir(subvolume.join("inner")).unwrap();
+        ran(
+            "btrfs",
+            &[
+                "-q".as_ref(),
+                "subvolume".as_ref(),
+                "snapshot".as_ref(),
+                subvolume.as_os_str(),
+                snapshot.as_os_str(),
+            ],
+        );
+        let source = PathBuf::from(&mount_of(&table(), &whole).source);
+        // By its id: the table names it by path all the same.
+        mount(&source, &part, "btrfs", MountFlags::empty(), c"subvolid=256").unwrap();
+        bind(subvolume.join("inner"), &alias);
+        let table = table();
+        assert_ne!(inode(&part).0, inode(&whole).0);
+        assert_eq!(location(&table, &part), location(&table, &subvolume));
+        assert_eq!(location(&table, &alias), location(&table, &part.join("inner")));
+        assert_eq!(location(&table, &part).path, Path::new("/sub, volume"));
+        let overlap = |one: &Path, other: &Path| {
+            location(&table, one).overlap(&location(&table, other), Spelling::Exact)
+        };
+        assert_eq!(overlap(&alias, &whole), Some(Overlap::Inside));
+        // A snapshot is another place with equal inodes.
+        assert_eq!(inode(&snapshot.join("inner")).1, inode(&alias).1);
+        assert_eq!(overlap(&snapshot, &part), None);
+        assert_eq!(trust(File::open(&part).unwrap(), &part).unwrap(), Trust::Sound);
+        assert!(!folds_case(File::open(&part).unwrap(), &part).unwrap());
     });
 }
 
