@@ -15,10 +15,14 @@ mod access;
 mod ancestors;
 mod fault;
 mod filesystem;
+mod links;
 mod object;
 mod pinned;
 mod resolve;
 
+#[cfg(feature = "_bench")]
+#[doc(hidden)]
+pub use links::bench as links_bench;
 pub use object::{Birth, ObjectId};
 pub use pinned::PinnedDir;
 

@@ -47,8 +47,8 @@ pub struct ObjectId {
 /// Device and inode: the object, however reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
-    device: (u32, u32),
-    inode: u64,
+    pub(super) device: (u32, u32),
+    pub(super) inode: u64,
 }
 
 /// Device, inode and mount: the object at one place.

@@ -1,0 +1,71 @@
+//! The least that `statx` can tell about an entry, as fast as it can be had.
+
+use std::ffi::CStr;
+use std::os::fd::AsFd;
+
+use rustix::fs::{AtFlags, FileType, Statx, StatxAttributes, StatxFlags, statx};
+use rustix::io::Errno;
+
+use super::super::object::Key;
+
+/// A point of time as the file system keeps it: seconds since 1970 and nanoseconds.
+pub(crate) type Time = (i64, u32);
+
+/// What one look at an object tells. Unlike [`Look`](super::super::Look) it asks for neither owner nor mode, and
+/// leaves errors bare: a million of them have to be cheap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Glance {
+    pub(super) key: Key,
+    pub(super) kind: FileType,
+    /// Hard links. Says nothing for a directory.
+    pub(super) links: u32,
+    pub(super) mount: u64,
+    /// Whether something is mounted here, so that the entry's own object is hidden.
+    pub(super) is_mount_root: bool,
+    pub(super) changed: Time,
+    pub(super) modified: Time,
+}
+
+/// Never follows a link, never makes an automount happen, never waits for a server.
+const FLAGS: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
+
+const MASK: StatxFlags = StatxFlags::TYPE
+    .union(StatxFlags::NLINK)
+    .union(StatxFlags::INO)
+    .union(StatxFlags::CTIME)
+    .union(StatxFlags::MTIME)
+    .union(StatxFlags::MNT_ID);
+
+impl Glance {
+    /// Looks at what a name names in a directory.
+    pub(super) fn entry(dir: impl AsFd, name: &CStr) -> Result<Self, Errno> {
+        Self::from_statx(&statx(dir, name, FLAGS, MASK)?)
+    }
+
+    /// Looks at the object of a descriptor.
+    pub(super) fn at(fd: impl AsFd) -> Result<Self, Errno> {
+        Self::from_statx(&statx(fd, c"", FLAGS | AtFlags::EMPTY_PATH, MASK)?)
+    }
+
+    /// `ENOSYS` where the kernel has no mount ids (before Linux 5.8), as without `statx`.
+    fn from_statx(stat: &Statx) -> Result<Self, Errno> {
+        if stat.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
+            return Err(Errno::NOSYS);
+        }
+        Ok(Self {
+            key: Key { device: (stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino },
+            kind: FileType::from_raw_mode(u32::from(stat.stx_mode)),
+            links: stat.stx_nlink,
+            mount: stat.stx_mnt_id,
+            is_mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+            changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+            modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+        })
+    }
+
+    /// Whether neither the object nor what it held differs, as far as its times tell.
+    pub(super) fn is_same_listing(&self, earlier: &Self) -> bool {
+        (self.key, self.mount, self.changed, self.modified)
+            == (earlier.key, earlier.mount, earlier.changed, earlier.modified)
+    }
+}

@@ -1,0 +1,32 @@
+//! Hard links: which protected files have more than one name, and where in the write roots the others are.
+//!
+//! Two parts. An [`Inventory`] holds what is in a protected directory and finds cheaply, before each command, whether
+//! the files with more than one name are still the same. A [`scan`] looks through write roots for names of given
+//! objects; nobody has to ask for one as long as all protected files have one name each, because such a file has no
+//! other name anywhere.
+//!
+//! Neither decides anything. What cannot be looked at is an error, never left out in silence.
+
+#[cfg(feature = "_bench")]
+pub mod bench;
+mod fault;
+mod glance;
+mod inventory;
+mod level;
+mod linked;
+mod scan;
+mod shared;
+mod single;
+mod targets;
+mod tree;
+mod walker;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use fault::{InventoryFault, ScanStop};
+pub(crate) use inventory::{Inventory, WalkLimits};
+pub(crate) use linked::{Freshness, LinkedFile};
+pub(crate) use scan::{Progress, ScanLimits, ScanProgress, ScanReport, Start, scan};
+pub(crate) use single::FileInventory;
+pub(crate) use walker::DEPTH_LIMIT;

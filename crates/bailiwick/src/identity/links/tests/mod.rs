@@ -1,0 +1,3 @@
+//! Inventory and scan on real file systems.
+
+mod scan;

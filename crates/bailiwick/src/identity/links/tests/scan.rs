@@ -1,0 +1,1 @@
+//! The scan where everybody can make the fixture.
