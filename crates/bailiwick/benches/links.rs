@@ -51,9 +51,10 @@ fn run(place: &Path) {
         made = directories;
         let peak = |threads: &str| {
             let program = std::env::current_exe().unwrap();
-            let output =
-                Command::new(program).args([MEASURE, tree.to_str().unwrap()]).env("THREADS", threads);
-            String::from_utf8(output.output().unwrap().stdout).unwrap().trim().to_owned()
+            let mut command = Command::new(program);
+            let output = command.arg(MEASURE).arg(&tree).env("THREADS", threads).output().unwrap();
+            assert!(output.status.success());
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
         };
         println!("{:>10} {:>14} {:>14}", directories * 1000, peak("1"), peak("2"));
     }
