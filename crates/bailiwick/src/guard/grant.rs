@@ -12,7 +12,7 @@ use super::protected::ProtectedSet;
 use super::refusal::{self, Overlap};
 use super::verdict::Relation;
 use crate::error::{Error, ErrorKind};
-use crate::identity::{Fault, Key, MountWatch, PinnedDir, Role, Walk};
+use crate::identity::{Fault, Key, MountTable, MountWatch, PinnedDir, Role, Walk};
 use crate::policy::{Network, Policy};
 
 /// Write roots that the guard has passed, held open, with the policy they belong to.
@@ -119,7 +119,8 @@ impl Grant {
     /// The part of [`recheck`](Self::recheck) that takes microseconds. `false` when the rest is needed.
     pub(crate) fn check_quickly(&self) -> Result<bool, Error> {
         let mut state = self.state();
-        self.check_chains(&state.basis.outlook)?;
+        let mut walk = Walk::default();
+        self.check_chains(&state.basis.outlook, &mut walk)?;
         // Remembered, because asking clears it.
         if self.watch.changed().map_err(watch_failed)? {
             state.is_stale = true;
@@ -127,6 +128,9 @@ impl Grant {
         if state.basis.holdings.refresh(&self.protected)? {
             state.basis.searched.forget();
             state.is_stale = true;
+        }
+        if !state.is_stale {
+            self.check_views(&state.basis.outlook, &mut walk)?;
         }
         Ok(!state.is_stale)
     }
@@ -177,12 +181,10 @@ impl Grant {
         self.roots.iter().zip(self.indices.iter().copied())
     }
 
-    fn check_chains(&self, outlook: &Outlook) -> Result<(), Error> {
-        let mut walk = Walk::default();
+    fn check_chains(&self, outlook: &Outlook, walk: &mut Walk) -> Result<(), Error> {
         for (root, index) in self.numbered() {
             root.check_name().map_err(|fault| no_longer(index, root, fault))?;
-            let chain =
-                root.chain(&mut walk).map_err(|fault| Role::Root(index).fault(fault, root.given()))?;
+            let chain = root.chain(walk).map_err(|fault| Role::Root(index).fault(fault, root.given()))?;
             // The other direction is asked below, of the chains as they are now.
             for (number, object) in self.protected.objects().iter().enumerate() {
                 if let Some(found) = meet(&chain, object.id().map(|id| id.key()), &[]) {
@@ -196,18 +198,28 @@ impl Grant {
                 }
             }
         }
-        for (number, object) in self.protected.objects().iter().enumerate() {
-            if let Some((root, index, met)) = self.root_among(&object.above_now(&mut walk)?) {
+        for object in self.protected.objects() {
+            if let Some((root, index, met)) = self.root_among(&object.above_now(walk)?) {
                 let Meet { relation, key: met, levels } = met;
                 return Err(Overlap { index, root, object, relation, met, levels }.error());
             }
+        }
+        Ok(())
+    }
+
+    /// Walks the chains of all views again, by the points that their mounts have now.
+    fn check_views(&self, outlook: &Outlook, walk: &mut Walk) -> Result<(), Error> {
+        if outlook.views.iter().all(|views| views.views.is_empty()) {
+            return Ok(());
+        }
+        let table = MountTable::read().map_err(watch_failed)?;
+        for (number, object) in self.protected.objects().iter().enumerate() {
             for view in outlook.views_of(number) {
-                let above = match view.above_now(&mut walk) {
-                    Ok(above) => above.iter().map(|node| node.key).collect::<Vec<_>>(),
-                    // Unmounted, or removed: nothing is seen there any more.
-                    Err(Fault::Gone) => continue,
-                    Err(fault) => return Err(object.role().fault(fault, &view.name)),
-                };
+                let above = view
+                    .above_now(&table, walk)
+                    .map_err(|fault| object.role().fault(fault, &view.name))?
+                    .unwrap_or_default();
+                let above: Vec<Key> = above.iter().map(|node| node.key).collect();
                 if let Some((root, index, met)) = self.root_among(&above) {
                     return Err(refusal::alias(index, root, object, &outlook.named(view, met)));
                 }

@@ -172,6 +172,34 @@ root_cases! {
         });
     }
 
+    /// Nothing can be written through a read-only mount; once it is writable it is an alias.
+    fn read_only_mount_of_the_store(world: &World) {
+        in_private_mounts(world, |world| {
+            let point = dir(world.write_root().join("in"));
+            fs::write(world.private().join("db"), "s").unwrap();
+            bind(world.private(), &point);
+            crate::sys::make_read_only(&point);
+            fs::write(point.join("db"), "x").unwrap_err();
+            let grant = issue(world, world.write_root()).unwrap();
+            grant.recheck().unwrap();
+            rustix::mount::mount_remount(&point, rustix::mount::MountFlags::BIND, "").unwrap();
+            assert!(reaches(&point.join("db"), &world.private().join("db")));
+            assert_alias(&grant.recheck().unwrap_err(), "mount", &point);
+        });
+    }
+
+    /// A grant keeps nobody from unmounting another view of the store.
+    fn views_keep_no_mount_busy(world: &World) {
+        in_private_mounts(world, |world| {
+            let point = dir(world.path().join("elsewhere"));
+            bind(world.private(), &point);
+            let grant = issue(world, world.write_root()).unwrap();
+            grant.recheck().unwrap();
+            rustix::mount::unmount(&point, rustix::mount::UnmountFlags::empty()).unwrap();
+            grant.recheck().unwrap();
+        });
+    }
+
     /// C21: kernel file systems and devices below a root.
     fn c21_mounted_beneath(world: &World) {
         in_private_mounts(world, |world| {

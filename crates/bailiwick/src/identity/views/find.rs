@@ -2,14 +2,13 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::overlay::{Layer, Overlays};
-use super::{AliasKind, Blind, Held, View, Views};
+use super::{AliasKind, Blind, Place, View, Views};
 use crate::error::SystemCall;
 use crate::identity::ancestors::Walk;
 use crate::identity::fault::Fault;
@@ -109,14 +108,16 @@ impl Search<'_, '_> {
 
     /// Looks through every mount of the file system.
     fn mounts(&mut self, sought: &Sought, here: &Here) -> Result<(), Fault> {
-        for mount in self.table.iter().filter(|mount| mount.device == sought.location.device) {
+        // Nothing can be written through a mount that is read-only; when that changes, the table does.
+        let shows = |mount: &&Mount| mount.device == sought.location.device && !mount.read_only;
+        for mount in self.table.iter().filter(shows) {
             let shown = Location { device: mount.device, path: mount.root.clone() };
             // Names that may be equal on a file system that folds case are looked at; what is opened decides.
             let Some(overlap) = shown.overlap(&sought.location, Spelling::Folded) else { continue };
             match overlap {
                 Overlap::Around | Overlap::Same => {
                     let rest = beneath(&sought.location.path, &mount.root);
-                    self.whole(mount, sought, here, &rest)?;
+                    self.whole(mount, sought, here, rest)?;
                 }
                 Overlap::Inside => self.part(mount, sought, here)?,
             }
@@ -125,40 +126,27 @@ impl Search<'_, '_> {
     }
 
     /// The mount shows the whole of what is sought, at `rest` below its root.
-    fn whole(&mut self, mount: &Mount, sought: &Sought, here: &Here, rest: &Path) -> Result<(), Fault> {
-        // A file that is a mount point by itself has no directory in this mount.
-        let by_holder = sought.entry.is_some() && rest != Path::new("");
-        let (name, holder) = match rest.parent() {
-            Some(above) if by_holder => (join(&mount.point, rest), Some(join(&mount.point, above))),
-            _ => (join(&mount.point, rest), None),
-        };
+    fn whole(&mut self, mount: &Mount, sought: &Sought, here: &Here, rest: PathBuf) -> Result<(), Fault> {
+        let name = join(&mount.point, &rest);
         if name == here.path && mount.id == here.mount {
             return Ok(());
         }
-        let Some(fd) = self.open(holder.as_deref().unwrap_or(&name), &name, mount, sought)? else {
-            return Ok(());
+        // A file that is a mount point by itself has no directory in this mount.
+        let by_holder = sought.entry.is_some() && rest != Path::new("");
+        let Some(place) = self.open(mount, &name, &rest, by_holder, sought.kind)? else { return Ok(()) };
+        let opened = place.look.id.key();
+        // The name from the mount table must lead to the object, or to the directory that holds it. On an overlay, what
+        // is shown has a number of its own.
+        let expected = match (by_holder, sought.kind) {
+            (true, AliasKind::Mount) => self.pin.holder_key(),
+            (true, _) => None,
+            (false, _) => sought.key,
         };
-        let look = Look::at(&fd, &name)?;
-        if look.id.mount != mount.id {
+        if expected.is_some_and(|key| key != opened) {
             return Ok(());
         }
-        let held = match &holder {
-            Some(_) => {
-                // The directory is the one that holds the object, or the name no longer tells.
-                if sought.kind == AliasKind::Mount && self.pin.holder_key() != Some(look.id.key()) {
-                    return Ok(());
-                }
-                Held::Holder(fd)
-            }
-            None => {
-                if sought.key.is_some_and(|key| key != look.id.key()) {
-                    return Ok(());
-                }
-                held(fd, look.file_type)
-            }
-        };
-        let key = if holder.is_some() { sought.key } else { Some(look.id.key()) };
-        self.add(mount, sought.kind, name, key, held)
+        let key = if by_holder { sought.key } else { Some(opened) };
+        self.add(mount, sought.kind, rest, key, &place)
     }
 
     /// The mount shows a part of what is sought.
@@ -167,43 +155,43 @@ impl Search<'_, '_> {
         if shown.overlap(&sought.location, Spelling::Exact) != Some(Overlap::Inside) && !self.folds(here)? {
             return Ok(());
         }
-        let Some(fd) = self.open(&mount.point, &mount.point, mount, sought)? else { return Ok(()) };
-        let look = Look::at(&fd, &mount.point)?;
-        if look.id.mount != mount.id {
-            return Ok(());
-        }
-        self.add(mount, sought.kind, mount.point.clone(), Some(look.id.key()), held(fd, look.file_type))
+        let rest = PathBuf::new();
+        let Some(place) = self.open(mount, &mount.point, &rest, false, sought.kind)? else { return Ok(()) };
+        let key = Some(place.look.id.key());
+        self.add(mount, sought.kind, rest, key, &place)
     }
 
     fn add(
         &mut self,
         mount: &Mount,
         kind: AliasKind,
-        name: PathBuf,
+        rest: PathBuf,
         key: Option<Key>,
-        held: Held,
+        place: &Place,
     ) -> Result<(), Fault> {
-        let above = held.above(&name, self.walk)?;
-        self.found.views.push(View { name, kind, mount: mount.id, key, above, held });
+        let above = place.above(self.walk)?;
+        let (opened, by_holder) = (place.look.id.key(), place.by_holder);
+        let name = join(&mount.point, &rest);
+        self.found.views.push(View { name, kind, mount: mount.id, key, above, rest, opened, by_holder });
         Ok(())
     }
 
     /// Opens a place; `None` where nothing is seen, or where it is only known that something may be.
     fn open(
         &mut self,
-        path: &Path,
-        name: &Path,
         mount: &Mount,
-        sought: &Sought,
-    ) -> Result<Option<OwnedFd>, Fault> {
-        match open_exact(path) {
-            Ok(fd) => Ok(Some(fd)),
-            Err(errno) if is_not_there(errno) => Ok(None),
+        name: &Path,
+        rest: &Path,
+        by_holder: bool,
+        kind: AliasKind,
+    ) -> Result<Option<Place>, Fault> {
+        match Place::open(mount, rest, by_holder) {
+            Ok(place) => Ok(place),
             Err(Errno::ACCESS | Errno::PERM) => {
-                self.found.blind.push(Blind { name: name.into(), kind: sought.kind, mount: mount.id });
+                self.found.blind.push(Blind { name: name.into(), kind, mount: mount.id });
                 Ok(None)
             }
-            Err(errno) => Err(failed(path, errno)),
+            Err(errno) => Err(failed(name, errno)),
         }
     }
 
@@ -276,16 +264,12 @@ impl Search<'_, '_> {
     }
 }
 
-fn held(fd: OwnedFd, file_type: FileType) -> Held {
-    if file_type == FileType::Directory { Held::Directory(fd) } else { Held::File(fd) }
-}
-
 /// Errors that say that nothing is at a name, or something else than the mount table says.
 fn is_not_there(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
 }
 
-fn failed(path: &Path, errno: Errno) -> Fault {
+pub(super) fn failed(path: &Path, errno: Errno) -> Fault {
     Fault::from_call(SystemCall::new("openat2", path, errno))
 }
 
@@ -295,6 +279,6 @@ fn beneath(path: &Path, above: &Path) -> PathBuf {
 }
 
 /// As [`Path::join`], without a slash at the end where nothing is joined.
-fn join(path: &Path, rest: &Path) -> PathBuf {
+pub(super) fn join(path: &Path, rest: &Path) -> PathBuf {
     if rest == Path::new("") { path.into() } else { path.join(rest) }
 }

@@ -10,14 +10,17 @@ mod find;
 mod overlay;
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
+use rustix::io::Errno;
 use serde::Serialize;
 
 use super::ancestors::Walk;
 use super::fault::Fault;
-use super::mount::{Device, Location};
-use super::object::{Key, Node};
+use super::mount::{Device, Location, Mount, MountTable};
+use super::object::{Key, Look, Node};
+use super::resolve::open_exact;
 
 pub(crate) use beneath::{Beneath, mounts_beneath};
 pub(crate) use find::find_views;
@@ -52,9 +55,11 @@ impl AliasKind {
 }
 
 /// Another place at which an object, or a part of it, is seen.
+///
+/// It holds no descriptor, which would keep the mount busy for its owner.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// The name of the place.
+    /// The name of the place when it was found.
     pub(crate) name: PathBuf,
     pub(crate) kind: AliasKind,
     /// The mount through which it is seen, as in the first column of mountinfo.
@@ -63,38 +68,66 @@ pub(crate) struct View {
     pub(crate) key: Option<Key>,
     /// The directories above it, nearest first.
     pub(crate) above: Vec<Node>,
-    /// Holds the place, so that its chain can be walked again after somebody moved it.
-    held: Held,
-}
-
-#[derive(Debug)]
-enum Held {
-    Directory(OwnedFd),
-    /// A file that is a mount point by itself.
-    File(OwnedFd),
-    /// The directory that holds the object.
-    Holder(OwnedFd),
+    /// The place below the point of the mount.
+    rest: PathBuf,
+    /// What was opened to find it: the place itself, or the directory that holds it.
+    opened: Key,
+    by_holder: bool,
 }
 
 impl View {
-    /// The directories above it, walked again. Neither a mount nor a directory above one shows in the mount table
-    /// when it is moved.
-    pub(crate) fn above_now(&self, walk: &mut Walk) -> Result<Vec<Node>, Fault> {
-        self.held.above(&self.name, walk)
+    /// The directories above it, walked again; `None` where nothing is seen there any more.
+    ///
+    /// When a directory above a mount point is moved, the mount goes with it, and nothing tells: the table is the
+    /// same but for the point.
+    pub(crate) fn above_now(&self, table: &MountTable, walk: &mut Walk) -> Result<Option<Vec<Node>>, Fault> {
+        let Some(mount) = table.get(self.mount) else { return Ok(None) };
+        match Place::open(mount, &self.rest, self.by_holder) {
+            Ok(Some(place)) if place.look.id.key() == self.opened => place.above(walk).map(Some),
+            Ok(_) => Ok(None),
+            Err(Errno::ACCESS | Errno::PERM) => Ok(None),
+            Err(errno) => Err(find::failed(&self.name, errno)),
+        }
     }
 }
 
-impl Held {
-    fn above(&self, name: &std::path::Path, walk: &mut Walk) -> Result<Vec<Node>, Fault> {
-        match self {
-            Self::Directory(fd) => {
-                let mut chain = walk.chain(fd, name)?;
-                chain.remove(0);
-                Ok(chain)
-            }
-            Self::File(fd) => walk.chain_of_place(fd),
-            Self::Holder(fd) => walk.chain(fd, name),
+/// A place below the point of a mount, opened.
+struct Place {
+    fd: OwnedFd,
+    look: Look,
+    /// What was opened.
+    path: PathBuf,
+    by_holder: bool,
+}
+
+impl Place {
+    /// Opens it; `None` where nothing is there, or where another mount covers it.
+    fn open(mount: &Mount, rest: &Path, by_holder: bool) -> Result<Option<Self>, Errno> {
+        let path = match rest.parent() {
+            Some(above) if by_holder => find::join(&mount.point, above),
+            _ => find::join(&mount.point, rest),
+        };
+        let fd = match open_exact(&path) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            Err(errno) => return Err(errno),
+        };
+        let look = match Look::at(&fd, &path) {
+            Ok(look) => look,
+            Err(fault) => return Err(fault.cause().map_or(Errno::IO, |cause| cause.errno())),
+        };
+        Ok((look.id.mount == mount.id).then_some(Self { fd, look, path, by_holder }))
+    }
+
+    fn above(&self, walk: &mut Walk) -> Result<Vec<Node>, Fault> {
+        if self.look.file_type != FileType::Directory {
+            return walk.chain_of_place(&self.fd);
         }
+        let mut chain = walk.chain(&self.fd, &self.path)?;
+        if !self.by_holder {
+            chain.remove(0);
+        }
+        Ok(chain)
     }
 }
 
