@@ -413,6 +413,22 @@ fn folding_of_case_is_read_from_the_directory() {
     });
 }
 
+bailiwick_test::user_cases! {
+    /// The mark cannot be read of a directory that may not be listed, and that is no "no".
+    fn folding_of_a_closed_directory(world: &World) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (open, closed) = (world.path().join("open"), world.path().join("closed"));
+        for (dir, mode) in [(&open, 0o500), (&closed, 0o300)] {
+            fs::create_dir(dir).unwrap();
+            fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let path = OsPath(rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC);
+        assert!(!folds_case(path.open(&open), &open).unwrap());
+        let fault = folds_case(path.open(&closed), &closed).unwrap_err();
+        assert_eq!(fault.cause().unwrap().errno(), rustix::io::Errno::ACCESS);
+    }
+}
+
 struct OsPath(rustix::fs::OFlags);
 
 impl OsPath {
