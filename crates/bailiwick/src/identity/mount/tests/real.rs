@@ -8,7 +8,7 @@ use linux_raw_sys::general::{__NR_listmount, __NR_statmount};
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::super::{Location, Mount, MountTable, Overlap, Spelling, Trust, folds_case, trust};
+use super::super::{Fault, Location, Mount, MountTable, Overlap, Spelling, Trust, folds_case, trust};
 use super::{at_rest, bind, make_read_only, make_shared, overlay, table, tmpfs, with_arena};
 use crate::sys::unshared::without_call;
 
@@ -56,8 +56,13 @@ bailiwick_test::cases! {
                 });
             }
         }
-        // Any other answer is not taken for that.
-        without_call(__NR_statmount, libc::EIO, || MountTable::read().unwrap_err());
+        // Any other answer is not taken for that, nor for a mount that is not there.
+        for errno in [libc::EIO, libc::ENOENT] {
+            without_call(__NR_statmount, errno, || {
+                let fault = MountTable::read().unwrap_err();
+                assert!(matches!(&fault, Fault::Denied(_)), "{fault:?}");
+            });
+        }
     }
 }
 
