@@ -73,6 +73,12 @@ impl MountWatch {
     }
 }
 
+/// The table cannot be read. Never [`Fault::NotFound`], whatever the kernel answered: that is said of what a path
+/// names, and may mean that there is nothing to compare.
 pub(super) fn failed(call: &'static str, errno: Errno) -> Fault {
-    Fault::from_call(SystemCall::new(call, MOUNTINFO, errno))
+    let cause = SystemCall::new(call, MOUNTINFO, errno);
+    match errno {
+        Errno::MFILE | Errno::NFILE => Fault::NoDescriptors(cause),
+        _ => Fault::Denied(cause),
+    }
 }

@@ -1,6 +1,7 @@
 //! Layers of overlays: their options, and the handles that show what the options only say.
 
 use std::fs::{self, File};
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
@@ -98,6 +99,59 @@ fn real_overlays() {
             }
             rustix::mount::unmount(&merged, rustix::mount::UnmountFlags::empty()).unwrap();
         }
+    });
+}
+
+/// Makes an overlay of layers given one by one; `None` where this kernel takes no descriptors for layers.
+fn overlay_by_descriptors(at: &Path, layers: &[(&str, &File)]) -> Option<()> {
+    use rustix::mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_fd, fsmount,
+        fsopen, move_mount,
+    };
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).unwrap();
+    for (key, layer) in layers {
+        match fsconfig_set_fd(context.as_fd(), *key, layer) {
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => return None,
+            outcome => outcome.unwrap(),
+        }
+    }
+    fsconfig_create(context.as_fd()).unwrap();
+    let made = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).unwrap();
+    move_mount(made, "", rustix::fs::CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).unwrap();
+    Some(())
+}
+
+/// Layers given as descriptors: a backslash is itself, and a layer of a detached mount is shown by a path that leads
+/// elsewhere. This is why a path that leads somewhere is no proof.
+#[test]
+fn layers_by_descriptor() {
+    with_arena(|arena| {
+        use rustix::mount::{OpenTreeFlags, open_tree};
+        let (upper, work, merged) = (arena.dir("u\\p"), arena.dir("w"), arena.dir("m"));
+        let lower = arena.dir("deep/inside/lower");
+        let tree = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let detached = open_tree(rustix::fs::CWD, arena.path("deep/inside"), tree).unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        let in_detached = rustix::fs::openat(&detached, "lower", flags, rustix::fs::Mode::empty()).unwrap();
+        let (upper_fd, work_fd) = (File::open(&upper).unwrap(), File::open(&work).unwrap());
+        let made = overlay_by_descriptors(
+            &merged,
+            &[("lowerdir+", &in_detached.into()), ("upperdir", &upper_fd), ("workdir", &work_fd)],
+        );
+        if made.is_none() {
+            return; // a kernel before 6.13
+        }
+        let table = table();
+        let shown = table.iter().find(|mount| mount.point == merged).unwrap();
+        let found = overlay_layers(&shown.options).unwrap();
+        assert_eq!((found.upper, found.also), (Some(arena.path("up")), vec![upper.clone()]));
+        assert_eq!(found.work, Some(work));
+        assert_ne!(found.lowers, vec![lower.clone()], "better than it was: then say so in its documentation");
+        // What does prove something: the handles.
+        let of = |path: &Path| handle(File::open(path).unwrap(), path).unwrap().unwrap();
+        assert!(of(&merged).is_same_file(&of(&upper)));
+        fs::write(lower.join("file"), "").unwrap();
+        assert!(of(&merged.join("file")).is_same_file(&of(&lower.join("file"))));
     });
 }
 

@@ -8,7 +8,7 @@ use linux_raw_sys::general::{__NR_listmount, __NR_statmount};
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::super::{Location, Mount, MountTable, Overlap, Spelling, Trust, folds_case, trust};
+use super::super::{Fault, Location, Mount, MountTable, Overlap, Spelling, Trust, folds_case, trust};
 use super::{at_rest, bind, make_read_only, make_shared, overlay, table, tmpfs, with_arena};
 use crate::sys::unshared::without_call;
 
@@ -56,8 +56,13 @@ bailiwick_test::cases! {
                 });
             }
         }
-        // Any other answer is not taken for that.
-        without_call(__NR_statmount, libc::EIO, || MountTable::read().unwrap_err());
+        // Any other answer is not taken for that, nor for a mount that is not there.
+        for errno in [libc::EIO, libc::ENOENT] {
+            without_call(__NR_statmount, errno, || {
+                let fault = MountTable::read().unwrap_err();
+                assert!(matches!(&fault, Fault::Denied(_)), "{fault:?}");
+            });
+        }
     }
 }
 
@@ -411,6 +416,22 @@ fn folding_of_case_is_read_from_the_directory() {
             assert!(!folds_case(path.open(&plain), &plain).unwrap());
         }
     });
+}
+
+bailiwick_test::user_cases! {
+    /// The mark cannot be read of a directory that may not be listed, and that is no "no".
+    fn folding_of_a_closed_directory(world: &World) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (open, closed) = (world.path().join("open"), world.path().join("closed"));
+        for (dir, mode) in [(&open, 0o500), (&closed, 0o300)] {
+            fs::create_dir(dir).unwrap();
+            fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let path = OsPath(rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC);
+        assert!(!folds_case(path.open(&open), &open).unwrap());
+        let fault = folds_case(path.open(&closed), &closed).unwrap_err();
+        assert_eq!(fault.cause().unwrap().errno(), rustix::io::Errno::ACCESS);
+    }
 }
 
 struct OsPath(rustix::fs::OFlags);

@@ -1,10 +1,12 @@
 //! Which changes a watch sees.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount_move, mount_remount, unmount};
 
-use super::super::{MountTable, MountWatch};
+use super::super::{MountTable, MountWatch, calls, text};
 use super::{bind, make_read_only, make_shared, tmpfs, with_arena};
 
 #[track_caller]
@@ -78,42 +80,67 @@ fn watches_the_thread_that_made_it_mount() {
     });
 }
 
-/// A table that is read while others mount is one that stood at one moment.
+/// A table that is read while others mount is one that stood at one moment; a single reading need not be.
 #[test]
 fn a_table_is_of_one_moment_mount() {
-    use std::sync::atomic::{AtomicBool, Ordering};
     with_arena(|arena| {
-        // One mount that is moved between two points: at every moment it is at exactly one of them.
-        let (here, there) = (arena.dir("a"), arena.dir("b"));
-        tmpfs(&here);
-        let id = id_at(&here);
+        // Two mounts that change places by way of a third one: at no moment are both at one point. Between them in the
+        // order of reading lie others, so that a reading takes longer than a change of places.
+        let points = ["a", "b", "c"].map(|name| arena.dir(name));
+        tmpfs(&points[0]);
+        let first = id_at(&points[0]);
+        for number in 0..200 {
+            bind(&points[2], arena.dir(format!("between/{number}")));
+        }
+        tmpfs(&points[1]);
+        let last = id_at(&points[1]);
+        let is_torn = |table: &MountTable| match (table.get(first), table.get(last)) {
+            (Some(first), Some(last)) => first.point == last.point,
+            _ => true,
+        };
         let done = AtomicBool::new(false);
-        let mut moves = 0;
         std::thread::scope(|scope| {
-            let mover = scope.spawn(|| {
-                let mut moves = 0_u32;
+            scope.spawn(|| {
+                let mut pauses = (0..40).cycle().map(Duration::from_millis);
                 while !done.load(Ordering::Relaxed) {
-                    mount_move(&here, &there).unwrap();
-                    mount_move(&there, &here).unwrap();
-                    moves += 2;
-                    // Room for a whole reading.
-                    std::thread::sleep(std::time::Duration::from_millis(2));
+                    for (from, to) in [(0, 2), (1, 0), (2, 1)] {
+                        mount_move(&points[from], &points[to]).unwrap();
+                    }
+                    // Of many lengths: some fit a whole reading, however slow this machine is just now.
+                    std::thread::sleep(pauses.next().unwrap_or_default());
                 }
-                moves
             });
-            for _ in 0..300 {
-                for table in [MountTable::read_by_text(), MountTable::read()] {
-                    // Never a wrong table; a table that finds no rest is an error.
-                    let Ok(table) = table else { continue };
-                    let point = &table.get(id).unwrap().point;
-                    assert!(*point == here || *point == there, "{point:?}");
+            // Also when this thread panics, or the scope would never end.
+            let _done = Done(&done);
+            let watch = MountWatch::new().unwrap();
+            // A kernel without the calls tears nothing by them.
+            let without_calls = MountTable::read_by_calls().is_ok_and(|table| table.is_none());
+            let (mut torn, mut whole) = ([u32::from(without_calls), 0], [0, 0]);
+            let all_seen = bailiwick_test::process::wait_until(bailiwick_test::process::GENEROUS, || {
+                let single = [calls::read().unwrap_or_default(), text::read(watch.file()).ok()];
+                let read = [MountTable::read(), MountTable::read_by_text()];
+                for (at, (single, read)) in single.iter().zip(read).enumerate() {
+                    torn[at] += u32::from(single.as_ref().is_some_and(is_torn));
+                    // A table that finds no rest is an error, never a wrong table.
+                    if let Ok(table) = read {
+                        assert!(!is_torn(&table));
+                        whole[at] += 1;
+                    }
                 }
-            }
-            done.store(true, Ordering::Relaxed);
-            moves = mover.join().unwrap();
+                torn.iter().chain(&whole).all(|count| *count > 0)
+            });
+            assert!(all_seen, "torn {torn:?}, whole {whole:?}");
         });
-        assert!(moves > 2, "{moves}");
+        assert!(!is_torn(&MountTable::read().unwrap()));
     });
+}
+
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn id_at(point: &Path) -> u64 {
