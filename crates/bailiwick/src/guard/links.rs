@@ -26,7 +26,7 @@ pub(super) struct Holdings(Vec<Holding>);
 /// What is in one protected object.
 #[derive(Debug)]
 enum Holding {
-    Directory(Inventory),
+    Directory(Box<Inventory>),
     File(FileInventory),
     /// This user cannot look.
     Unseen,
@@ -66,7 +66,8 @@ impl Holding {
             Err(fault) => Err(fault),
         };
         match object.pin() {
-            Pin::Directory(dir) => Inventory::take(dir, &WalkLimits::default()).map(Self::Directory),
+            Pin::Directory(dir) => Inventory::take(dir, &WalkLimits::default())
+                .map(|inventory| Self::Directory(Box::new(inventory))),
             Pin::File(pinned) => file(pinned.name()),
             // A store that has not been made yet, and may be made meanwhile: then the next grant looks into it.
             Pin::Unseen(_) if object.kind() == ProtectedKind::Store => Ok(Self::Unseen),
@@ -205,10 +206,10 @@ fn search_one(
         devices.extend(views.locations.iter().map(|location| location.device));
         // On an overlay, the name to look for elsewhere is that of the file in a layer.
         for location in &views.locations {
-            let Some((layers, _)) = overlays.layers(location.device)? else { continue };
+            let Some(layers) = overlays.layers(location.device)? else { continue };
             let canonical = protected.objects().get(object).map(|object| object.canonical().to_owned());
             let rest = canonical.and_then(|above| file.path.strip_prefix(above).ok().map(Path::to_owned));
-            for layer in layers {
+            for layer in layers.found {
                 devices.insert(layer.location.device);
                 let inside = location.path.strip_prefix("/").unwrap_or(&location.path);
                 let path = layer.path.join(inside).join(rest.as_deref().unwrap_or(Path::new("")));
@@ -281,7 +282,7 @@ fn run(
     let search = protected.link_search();
     let (entries, time) = search.bounds();
     let limits = ScanLimits { entries, deadline: Instant::now().checked_add(time), ..ScanLimits::default() };
-    match search.report() {
+    let report = match search.report() {
         Some(tell) => {
             let progress = |progress: ScanProgress| {
                 tell(SearchProgress { entries: progress.entries, directories: progress.directories });
@@ -289,5 +290,15 @@ fn run(
             scan(starts, targets, &limits, Some(&progress))
         }
         None => scan(starts, targets, &limits, None),
-    }
+    }?;
+    tracing::info!(
+        entries = report.entries,
+        directories = report.directories,
+        closed = report.closed,
+        closed_one = ?report.first_closed,
+        found = report.names.len(),
+        more = report.omitted,
+        "searched write roots for other names of protected files"
+    );
+    Ok(report)
 }

@@ -40,7 +40,7 @@ pub(crate) use links::{
     FileInventory, Inventory, InventoryFault, LinkedFile, ScanLimits, ScanProgress, ScanReport, ScanStop,
     Start, WalkLimits, scan,
 };
-pub(crate) use mount::{Device, Location, Mount, MountTable, MountWatch, Overlap, Spelling};
+pub(crate) use mount::{Device, Location, MountTable, MountWatch, Overlap, Spelling};
 pub(crate) use object::{Key, Look, Node};
 pub(crate) use pinned::{Pin, PinnedName, host_executable};
 pub(crate) use resolve::look_exact;
