@@ -12,6 +12,8 @@ pub(crate) const O_EXCL: i32 = 0o200;
 pub(crate) const O_NOCTTY: i32 = 0o400;
 pub(crate) const O_NONBLOCK: i32 = 0o4000;
 pub(crate) const O_DIRECTORY: i32 = 0o200_000;
+/// With `O_DIRECTORY`, which the kernel demands in it.
+pub(crate) const O_TMPFILE: i32 = 0o20_200_000;
 pub(crate) const O_NOFOLLOW: i32 = 0o400_000;
 pub(crate) const O_CLOEXEC: i32 = 0o2_000_000;
 pub(crate) const AT_REMOVEDIR: i32 = 0x200;
@@ -53,6 +55,13 @@ pub(crate) fn open_at(directory: RawFd, name: &CStr, flags: i32, mode: u32) -> R
 fn named(number: std::ffi::c_long, directory: RawFd, name: &CStr, c: usize, d: usize) -> Result<()> {
     // SAFETY: `name` is a C string; the remaining arguments are numbers.
     unsafe { call(number, [int(directory), name.as_ptr() as usize, c, d, 0, 0]) }.map(drop)
+}
+
+/// Whether the effective user may enter and write a directory, by owner and mode (`faccessat2(2)`).
+pub(crate) fn may_write(path: &CStr) -> Result<()> {
+    const WRITE_AND_ENTER: usize = 3;
+    const AT_EACCESS: usize = 0x200;
+    named(number::FACCESSAT2, AT_FDCWD, path, WRITE_AND_ENTER, AT_EACCESS)
 }
 
 /// `mkdirat(2)`.

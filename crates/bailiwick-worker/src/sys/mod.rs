@@ -42,8 +42,11 @@ impl Errno {
     pub(crate) const EXIST: Self = Self(17);
     pub(crate) const NOTDIR: Self = Self(20);
     pub(crate) const ISDIR: Self = Self(21);
+    pub(crate) const INVAL: Self = Self(22);
     pub(crate) const NOTTY: Self = Self(25);
+    pub(crate) const ROFS: Self = Self(30);
     pub(crate) const NOSYS: Self = Self(38);
+    pub(crate) const OPNOTSUPP: Self = Self(95);
     pub(crate) const PIPE: Self = Self(32);
     pub(crate) const CONNRESET: Self = Self(104);
     pub(crate) const PROTO: Self = Self(71);
@@ -114,5 +117,6 @@ pub(crate) mod number {
         PRLIMIT64 = 302, PROCESS_VM_READV = 310, SECCOMP = 317, BPF = 321, USERFAULTFD = 323, EXECVE = 59,
         KEYCTL = 250, PIDFD_SEND_SIGNAL = 424, IO_URING_SETUP = 425, OPEN_TREE = 428, PIDFD_OPEN = 434,
         CLOSE_RANGE = 436, LANDLOCK_RESTRICT_SELF = 446, MEMFD_CREATE = 319, PTRACE = 101,
+        FACCESSAT2 = 439,
     }
 }

@@ -31,6 +31,7 @@ fn system_call_numbers_are_the_kernels() {
         PIDFD_SEND_SIGNAL SYS_pidfd_send_signal, IO_URING_SETUP SYS_io_uring_setup,
         OPEN_TREE SYS_open_tree, PIDFD_OPEN SYS_pidfd_open, CLOSE_RANGE SYS_close_range,
         LANDLOCK_RESTRICT_SELF SYS_landlock_restrict_self, MEMFD_CREATE SYS_memfd_create, PTRACE SYS_ptrace,
+        FACCESSAT2 SYS_faccessat2,
     );
     assert_eq!(checked, number::ALL.len(), "a number is not compared");
 }
@@ -45,6 +46,7 @@ fn flags_of_open_are_the_kernels() {
         (file::O_NOCTTY, libc::O_NOCTTY),
         (file::O_NONBLOCK, libc::O_NONBLOCK),
         (file::O_DIRECTORY, libc::O_DIRECTORY),
+        (file::O_TMPFILE, libc::O_TMPFILE),
         (file::O_NOFOLLOW, libc::O_NOFOLLOW),
         (file::O_CLOEXEC, libc::O_CLOEXEC),
         (file::AT_REMOVEDIR, libc::AT_REMOVEDIR),

@@ -114,6 +114,9 @@ kinds! {
     RootUnprovable "ERR_BAILIWICK_ROOT_UNPROVABLE" retry(false) ran(Nothing)
         "It cannot be proved that a write root does not reach a protected object: the file system, a layer of an overlay or a mount cannot be looked at.",
         "Keep the protected object on a local file system that no overlay is made of, or follow the hint, which names what could not be looked at.";
+    RootNotEnforceable "ERR_BAILIWICK_ROOT_NOT_ENFORCEABLE" retry(false) ran(Nothing)
+        "A write root was granted, and yet the kernel refuses every write in it from inside: its file system shows another object for each lookup.",
+        "Keep the root on a local file system, or mount it with caching; the type of the file system is in the fields.";
     LinkSearchStopped "ERR_BAILIWICK_LINK_SEARCH_STOPPED" retry(false) ran(Nothing)
         "A protected file has more than one name, and the search for the others in a write root was stopped by a limit, or could not look everywhere.",
         "Give the protected file one name, grant smaller roots, or raise the limits of the search.";
