@@ -102,6 +102,44 @@ root_cases! {
         });
     }
 
+    /// What the host mounts in the temporary directory of a session keeps its content when the session closes; all
+    /// else there goes.
+    fn mounts_in_a_temporary_directory(world: &World) {
+        use bailiwick_test::places::{self, Places};
+        dir(world.outside().join("d/e"));
+        file(world.outside().join("d/g"), "kept");
+        in_private_mounts(world.path(), |base| {
+            let (places, outside) = (Places::at(base), base.join("X"));
+            dir(places.temporary());
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let session = places.open().await;
+                let script = "cd $TMPDIR && mkdir -p a/b/bound bound z/y && touch file z/f z/y/f a/b/f && chmod 0 z/y";
+                places::done(&places::sh(&session, script).await);
+                let temporary = session.temporary_dir().to_owned();
+                let before = Listing::of(&outside);
+                for name in ["bound", "a/b/bound"] {
+                    bind(&outside, temporary.join(name));
+                    fixture::assert_bind_mount(temporary.join(name), &outside);
+                }
+                bind(outside.join("f"), temporary.join("file"));
+                places::close(&session).await;
+                before.assert_unchanged();
+                assert!(fixture::is_mount_point(temporary.join("bound")));
+                assert!(!temporary.join("z").exists());
+                // The directories above the other mount may have been moved, but nothing else is left in them.
+                let mut left = places::entries(&temporary);
+                left.retain(|path| !path.ends_with("bound") && !path.ends_with("file"));
+                while let Some(path) = left.pop() {
+                    assert!(path.is_dir(), "{} is left", path.display());
+                    if !path.ends_with("bound") {
+                        left.extend(places::entries(&path));
+                    }
+                }
+            });
+        });
+    }
+
     /// C97: a FUSE mount whose server is dead holds up whoever asks it anything. It is refused without being asked.
     fn c97_dead_fuse_mount(world: &World) {
         in_private_mounts(world.path(), |base| {
