@@ -224,9 +224,7 @@ impl<'r> Removal<'r> {
     }
 
     fn take_hold(&self, current: &OwnedFd, name: &CString) -> Result<Option<(OwnedFd, Facts)>, Error> {
-        let path = self.path().join(as_path(name));
-        let at = At::entry(self.tree.canonical(), &path);
-        match hold(current, name.as_c_str(), self.tree.id().mount, at) {
+        let take = |at: At<'_>| match hold(current, name.as_c_str(), self.tree.id().mount, at) {
             Ok(held) if self.protected.contains(&held.facts.id.key()) => Err(at.protected(&held.facts)),
             Ok(held) => {
                 let facts = held.facts;
@@ -236,7 +234,12 @@ impl<'r> Removal<'r> {
                 Ok(None)
             }
             Err(error) => Err(error),
-        }
+        };
+        // The path of a deep directory is long, so it is made only for an error, by asking once more.
+        take(At::entry(self.tree.canonical(), self.prefix)).or_else(|_without_its_path| {
+            let path = self.path().join(as_path(name));
+            take(At::entry(self.tree.canonical(), &path))
+        })
     }
 
     /// Goes into a directory of the present one.
