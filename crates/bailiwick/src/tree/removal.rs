@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, chmodat, openat2, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
@@ -15,24 +16,35 @@ use super::limits::Budget;
 use super::list::for_each_name;
 use super::remover::as_path;
 use crate::error::{Error, ErrorKind, Field};
-use crate::identity::{Key, Node, PinnedDir, user};
+use crate::identity::{Key, ObjectId, PinnedDir, user};
 
 /// Paths and reasons that an error carries; all are counted. A guess at what anybody reads.
 const REPORTED: usize = 64;
+
+/// Directories, from the top, whose descriptors are kept open for the way back: more than ordinary trees are deep, and
+/// few enough for a process that may open 1024 files.
+const KEPT: usize = 128;
 
 /// A directory that is being emptied.
 struct Level {
     /// Its name in the level above; empty for the first.
     name: CString,
-    node: Node,
+    /// Device, inode, mount and birth time.
+    id: ObjectId,
+    /// Kept for the way back, in the first levels.
+    kept: Option<Rc<OwnedFd>>,
     /// Directories in it that are to be emptied next.
     pending: Vec<CString>,
     /// Names in it that cannot be removed.
     stuck: HashSet<CString>,
 }
 
-/// Holds one descriptor, however deep it is: the way back up is `..`, and it counts only if it leads to the directory
-/// from which we came. If it does not, somebody moved a directory, and the way down is gone through again.
+/// Never goes anywhere by name but down. The way back up is a descriptor that was kept; in trees deeper than [`KEPT`] it
+/// is `..`, and that counts only if it is the very directory from which we came: same device, inode, mount and birth
+/// time. If it is not, somebody moved a directory, and the way down is gone through again from the top.
+///
+/// # Security
+/// This comparison is all that stands between a moved directory and everything above the place it was moved to.
 pub(super) struct Removal<'r> {
     tree: &'r PinnedDir,
     prefix: &'r Path,
@@ -70,8 +82,8 @@ impl<'r> Removal<'r> {
 
     /// Empties a directory. An error is a limit; everything else is noted, and the next entry taken.
     pub(super) fn run(&mut self, top: OwnedFd, facts: Facts) -> Result<(), Error> {
-        self.levels = vec![open_level(CString::default(), &top, &facts)];
-        let mut current = self.duplicate(&top)?;
+        let mut current = Rc::new(top);
+        self.levels = vec![open_level(CString::default(), &current, &facts, 0)];
         while let Some(level) = self.levels.last_mut() {
             if let Some(name) = level.pending.pop() {
                 if let Some(below) = self.descend(&current, name)? {
@@ -81,7 +93,7 @@ impl<'r> Removal<'r> {
                 if self.levels.len() == 1 {
                     break;
                 }
-                current = self.ascend(&top, current)?;
+                current = self.ascend(current)?;
             }
         }
         Ok(())
@@ -243,7 +255,7 @@ impl<'r> Removal<'r> {
     }
 
     /// Goes into a directory of the present one.
-    fn descend(&mut self, current: &OwnedFd, name: CString) -> Result<Option<OwnedFd>, Error> {
+    fn descend(&mut self, current: &OwnedFd, name: CString) -> Result<Option<Rc<OwnedFd>>, Error> {
         self.spend()?;
         match self.take_hold(current, &name) {
             Ok(Some((fd, facts))) if facts.kind == Kind::Directory => {
@@ -251,7 +263,8 @@ impl<'r> Removal<'r> {
                     let path = self.path();
                     return Err(At::entry(self.tree.canonical(), &path).limit("depth", self.depth));
                 }
-                self.levels.push(open_level(name, &fd, &facts));
+                let fd = Rc::new(fd);
+                self.levels.push(open_level(name, &fd, &facts, self.levels.len()));
                 Ok(Some(fd))
             }
             // Something else has the name by now: the next scan finds it.
@@ -264,13 +277,13 @@ impl<'r> Removal<'r> {
     }
 
     /// Goes back to the directory above, and removes the one that was left.
-    fn ascend(&mut self, top: &OwnedFd, current: OwnedFd) -> Result<OwnedFd, Error> {
+    fn ascend(&mut self, current: Rc<OwnedFd>) -> Result<Rc<OwnedFd>, Error> {
         let Some(done) = self.levels.pop() else { return Ok(current) };
         self.spend()?;
         let depth = self.levels.len();
         let above = match self.parent(&current) {
             Some(above) => above,
-            None => self.descend_again(top)?,
+            None => self.descend_again(current)?,
         };
         if self.levels.len() < depth {
             return Ok(above);
@@ -295,45 +308,55 @@ impl<'r> Removal<'r> {
         Ok(above)
     }
 
-    /// The directory above, if it is the one of the last level.
-    fn parent(&self, current: &OwnedFd) -> Option<OwnedFd> {
+    /// The directory of the last level, from the one below it.
+    fn parent(&self, current: &OwnedFd) -> Option<Rc<OwnedFd>> {
+        let level = self.levels.last()?;
+        if let Some(kept) = &level.kept {
+            return Some(Rc::clone(kept));
+        }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
         let above = retry_on_intr(|| openat2(current, c"..", flags, Mode::empty(), resolve)).ok()?;
         let facts = Facts::of(&above, At::entry(self.tree.canonical(), self.prefix)).ok()?;
-        (self.levels.last()?.node == facts.id.node()).then_some(above)
+        (level.id == facts.id).then(|| Rc::new(above))
     }
 
-    /// Follows the levels down from the top, as far as their names still lead to them, and forgets the rest.
-    fn descend_again(&mut self, top: &OwnedFd) -> Result<OwnedFd, Error> {
-        let mut current = self.duplicate(top)?;
-        let mut depth = 1;
+    /// Follows the levels down from the last that was kept, as far as their names still lead to them, and forgets the
+    /// rest. The first level is always kept; `current` is returned only if there is none.
+    fn descend_again(&mut self, current: Rc<OwnedFd>) -> Result<Rc<OwnedFd>, Error> {
+        let kept = self
+            .levels
+            .iter()
+            .enumerate()
+            .rev()
+            .find_map(|(index, level)| Some((index, level.kept.clone()?)));
+        let Some((index, mut at)) = kept else {
+            self.levels.clear();
+            return Ok(current);
+        };
+        let mut depth = index + 1;
         while let Some(level) = self.levels.get(depth) {
-            let (name, node) = (level.name.clone(), level.node);
+            let (name, id) = (level.name.clone(), level.id);
             self.spend()?;
-            match self.take_hold(&current, &name) {
-                Ok(Some((fd, facts))) if facts.id.node() == node => current = fd,
+            match self.take_hold(&at, &name) {
+                Ok(Some((fd, facts))) if facts.id == id => at = Rc::new(fd),
                 _ => break,
             }
             depth += 1;
         }
         self.levels.truncate(depth);
-        Ok(current)
-    }
-
-    fn duplicate(&self, fd: &OwnedFd) -> Result<OwnedFd, Error> {
-        let at = At::entry(self.tree.canonical(), self.prefix);
-        fd.try_clone().map_err(|error| at.call("fcntl", Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+        Ok(at)
     }
 }
 
 /// A directory that is about to be emptied: readable, writable and searchable, if it is this user's.
-fn open_level(name: CString, fd: &OwnedFd, facts: &Facts) -> Level {
+fn open_level(name: CString, fd: &Rc<OwnedFd>, facts: &Facts, depth: usize) -> Level {
     if facts.mode & 0o700 != 0o700 && facts.owner == user() {
         let mode = Mode::from_raw_mode(facts.mode | 0o700);
         // Through the descriptor: by name, a link could have taken its place. Where it fails, what follows fails too
         // and is noted with its own reason.
         let _noted_below = chmodat(CWD, link_of(fd), mode, AtFlags::empty());
     }
-    Level { name, node: facts.id.node(), pending: Vec::new(), stuck: HashSet::new() }
+    let kept = (depth < KEPT).then(|| Rc::clone(fd));
+    Level { name, id: facts.id, kept, pending: Vec::new(), stuck: HashSet::new() }
 }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bailiwick::ErrorKind::{self, TreeChanged, TreeNotFound, TreeRefused};
 use bailiwick::tree::Remover;
-use bailiwick_test::{Listing, cases};
+use bailiwick_test::{Listing, cases, root_cases};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use super::sys::in_a_cage;
 use super::{dir, file, limited, link, pin};
 
 /// Runs `body` while each of `acts` is repeated on a thread of its own; returns how often they were.
@@ -67,38 +68,6 @@ cases! {
         assert!(enough(turns, rounds, complete), "{rounds} exchanges, {complete} removals were complete");
     }
 
-    /// Directories are moved out of the tree and back while the remover is in them. It comes to an end, and never
-    /// climbs to what lies beside the place they were moved to.
-    fn removal_under_moves(world: &World, seconds = 240) {
-        let (root, beside) = (world.write_root(), dir(world.outside().join("beside")));
-        file(beside.join("g"), "kept");
-        let pinned = pin(&root);
-        let deep: PathBuf = (0..40).map(|level| format!("l{level}")).collect();
-        let (lower, aside) = (root.join(deep.iter().take(20).collect::<PathBuf>()), beside.join("aside"));
-        let (mut turns, moves) = (0, AtomicU64::new(0));
-        while turns < 15 || (moves.load(Ordering::Relaxed) < 100 && turns < 500) {
-            turns += 1;
-            for level in 1..=40 {
-                let path = dir(root.join(deep.iter().take(level).collect::<PathBuf>()));
-                for number in 0..5 {
-                    file(path.join(number.to_string()), "");
-                }
-            }
-            let there = || {
-                if fs::rename(&lower, &aside).is_ok() {
-                    moves.fetch_add(1, Ordering::Relaxed);
-                }
-            };
-            let back = || drop(fs::rename(&aside, &lower));
-            let ((), _) = under(&[&there, &back], || drop(Remover::default().empty(&pinned)));
-            assert_eq!(fs::read(beside.join("g")).unwrap(), b"kept");
-            fs::remove_dir_all(&aside).ok();
-            Remover::default().empty(&pinned).unwrap();
-            assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
-        }
-        assert!(moves.into_inner() >= 100);
-    }
-
     /// A walk under the same storm never returns what lies outside, and ends.
     fn walk_under_exchange(world: &World, seconds = 240) {
         let root = world.write_root();
@@ -145,4 +114,49 @@ cases! {
         });
         assert!(good > 0 && told > 0 && rounds > 0, "{good} read, {told} refused, {rounds} exchanges");
     }
+}
+
+root_cases! {
+    /// Directories are moved out of the tree and back while the remover is in them, in the part of the tree where it
+    /// keeps descriptors and below. It comes to an end, and never climbs to what lies beside the place they were moved
+    /// to. Caged: without the comparison of what is above, it would empty everything up to `/`.
+    fn removal_under_moves(world: &World) {
+        in_a_cage(world.path(), |cage| {
+            moves(cage, 40, 20);
+            moves(cage, 240, 200);
+        });
+    }
+}
+
+fn moves(cage: &Path, depth: usize, at: usize) {
+    let (root, beside) = (cage.join("W"), dir(cage.join("X/beside")));
+    file(beside.join("g"), "kept");
+    file(cage.join("X/g"), "kept");
+    let pinned = pin(&root);
+    let levels = |count: usize| root.join((0..count).map(|level| format!("l{level}")).collect::<PathBuf>());
+    let (lower, aside) = (levels(at), beside.join("aside"));
+    let (mut turns, moved) = (0, AtomicU64::new(0));
+    while turns < 15 || (moved.load(Ordering::Relaxed) < 100 && turns < 500) {
+        turns += 1;
+        for level in 1..=depth {
+            let path = dir(levels(level));
+            for number in 0..5 {
+                file(path.join(number.to_string()), "");
+            }
+        }
+        let there = || {
+            if fs::rename(&lower, &aside).is_ok() {
+                moved.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let back = || drop(fs::rename(&aside, &lower));
+        under(&[&there, &back], || drop(Remover::default().empty(&pinned)));
+        for kept in [cage.join("X/g"), beside.join("g")] {
+            assert_eq!(fs::read(kept).unwrap(), b"kept");
+        }
+        fs::remove_dir_all(&aside).ok();
+        Remover::default().empty(&pinned).unwrap();
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
+    }
+    assert!(moved.into_inner() >= 100);
 }

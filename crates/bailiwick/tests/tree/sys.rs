@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_remount};
 
 /// Runs `body` on a thread with mounts of its own: what it mounts is seen by nobody else and ends with it.
 pub(crate) fn in_private_mounts(base: &Path, body: impl FnOnce(&Path) + Send) {
@@ -32,4 +32,21 @@ pub(crate) fn bind(source: impl AsRef<Path>, target: impl AsRef<Path>) {
 pub(crate) fn mount_new(kind: &str, target: &Path, options: &str) {
     let options = std::ffi::CString::new(options).unwrap();
     mount(kind, target, kind, MountFlags::empty(), Some(options.as_c_str())).unwrap();
+}
+
+/// Runs `body` where nothing can be written but a small file system of its own, whose path it gets: a remover that
+/// climbs too far fails its case and does no harm.
+pub(crate) fn in_a_cage(base: &Path, body: impl FnOnce(&Path) + Send) {
+    let cage = base.join("cage");
+    std::fs::create_dir(&cage).unwrap();
+    in_private_mounts(base, |_| {
+        mount_new("tmpfs", &cage, "mode=0700");
+        for name in ["W", "X"] {
+            std::fs::create_dir(cage.join(name)).unwrap();
+        }
+        mount_remount("/", MountFlags::BIND | MountFlags::RDONLY, "").unwrap();
+        let outside = std::fs::write(base.join("X/f"), "y").unwrap_err();
+        assert_eq!(outside.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+        body(&cage);
+    });
 }
