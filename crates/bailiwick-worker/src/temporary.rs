@@ -141,6 +141,9 @@ mod tests {
             }
         }
         fs::create_dir_all(top.join("closed/inner")).unwrap();
+        for number in 0..BATCH + 10 {
+            fs::write(top.join(format!("closed/inner/{number}")), "").unwrap();
+        }
         fs::create_dir(top.join(".bw-1")).unwrap();
         fs::write(top.join(".bw-2"), "in the way").unwrap();
         fs::set_permissions(top.join("closed/inner"), fs::Permissions::from_mode(0o000)).unwrap();
