@@ -25,6 +25,7 @@ mod walker;
 mod tests;
 
 pub(crate) use fault::{InventoryFault, ScanStop};
+pub(crate) use glance::Target;
 pub(crate) use inventory::{Inventory, WalkLimits};
 pub(crate) use linked::{Freshness, LinkedFile};
 pub(crate) use scan::{Progress, ScanLimits, ScanProgress, ScanReport, Start, scan};
