@@ -73,9 +73,9 @@ impl Inventory {
         let path = dir.canonical();
         let top = dir.as_fd().try_clone_to_owned().map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            sort("fcntl", errno, path.to_owned())
+            sort("fcntl", errno, path)
         })?;
-        let glance = Glance::at(&top).map_err(|errno| sort("statx", errno, path.to_owned()))?;
+        let glance = Glance::at(&top).map_err(|errno| sort("statx", errno, path))?;
         let mut inventory = Self {
             path: path.to_owned(),
             tree: Tree::new(top, Directory::new(TOP, CString::default(), 0, glance)),

@@ -7,6 +7,11 @@
 //!
 //! Neither decides anything. What cannot be looked at is an error, never left out in silence.
 
+#![cfg_attr(
+    not(test),
+    expect(dead_code, unused_imports, reason = "the guard is the caller, and does not ask yet")
+)]
+
 #[cfg(feature = "_bench")]
 pub mod bench;
 mod fault;

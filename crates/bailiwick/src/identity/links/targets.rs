@@ -29,9 +29,9 @@ pub(super) enum Numbers {
 /// File system types that are known, most of them for a `d_ino` that is the `st_ino` of every entry that is no directory and no mount point.
 ///
 /// Everything else is looked at entry by entry. On overlayfs with layers on several file systems, `d_ino` of a file
-/// that was copied up is another number than its `st_ino`, and on FUSE it is what the server likes. Worse, where the
-/// upper layer keeps no extended attributes (seen with tmpfs), overlayfs forgets where a file was copied up from: the
-/// name in its memory shows device and inode of the lower file, a link made to it those of the upper one.
+/// that was copied up is another number than its `st_ino`, and on FUSE it is what the server likes. Worse, with
+/// such layers the name of a file that was copied up shows device and inode of the lower file, and a link made to it
+/// those of the upper one (seen with ext4 below btrfs and tmpfs).
 ///
 /// # Source
 /// `linux/magic.h`; measured for hard links, FIFOs, sockets and copied-up files with Linux 6.18.
