@@ -33,6 +33,5 @@ pub(crate) use fault::{InventoryFault, ScanStop};
 pub(crate) use glance::Target;
 pub(crate) use inventory::{Inventory, WalkLimits};
 pub(crate) use linked::{Freshness, LinkedFile};
-pub(crate) use scan::{Progress, ScanLimits, ScanProgress, ScanReport, Start, scan};
+pub(crate) use scan::{ScanLimits, ScanProgress, ScanReport, Start, scan};
 pub(crate) use single::FileInventory;
-pub(crate) use walker::DEPTH_LIMIT;

@@ -23,7 +23,7 @@ use crate::error::SystemCall;
 const BATCH: usize = 128 << 10;
 
 /// Directories inside one another at most.
-pub(crate) const DEPTH_LIMIT: usize = 131_072;
+pub(super) const DEPTH_LIMIT: usize = 131_072;
 
 /// Entries before other threads are started: they cost as much as a few hundred entries.
 const ALONE: u64 = 4096;

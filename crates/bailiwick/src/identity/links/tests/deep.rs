@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use bailiwick_test::{World, cases};
+use bailiwick_test::cases;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, mkdirat, openat};
 
 use super::super::{Inventory, InventoryFault, WalkLimits};

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Duration;
 
-use bailiwick_test::{World, cases, fixture, root_cases, user_cases};
+use bailiwick_test::{cases, fixture, root_cases, user_cases};
 
 use super::super::{Freshness, Inventory, InventoryFault, WalkLimits};
 use super::sys::{bind, in_private_mounts};
@@ -44,7 +44,7 @@ cases! {
 
         let name = link(&deep, outside.join("x"));
         assert_eq!(inventory.refresh().unwrap(), Freshness { links: true, ..Freshness::default() });
-        assert_eq!(paths(inventory.links_outside()), [deep.clone()]);
+        assert_eq!(paths(inventory.links_outside()), std::slice::from_ref(&deep));
         settle(&mut inventory);
 
         fs::remove_file(&name).unwrap();
@@ -56,6 +56,19 @@ cases! {
         File::create(private.join("a/new")).unwrap();
         assert!(inventory.refresh().unwrap().is_same());
         assert_eq!(inventory.entries(), entries + 1);
+    }
+
+    /// From the inventory to the scan: the other name, where there is one in the root.
+    fn leads_to_the_other_name(world: &World) {
+        let (private, root) = (world.private(), world.write_root());
+        let elsewhere = link(world.secret(), world.outside().join("x"));
+        let inventory = take(&private);
+        let targets: Vec<Target> = inventory.links_outside().map(|file| file.target()).collect();
+        let report = scan(&root, &targets);
+        assert_eq!((names(&report), report.omitted), (Vec::new(), 0));
+        let name = root.join("y");
+        fs::rename(elsewhere, &name).unwrap();
+        assert_eq!(names(&scan(&root, &targets)), [name]);
     }
 
     /// A second name inside is no name outside.
@@ -79,7 +92,7 @@ cases! {
             settle(&mut inventory);
             let name = link(&file, dir(private.join(place)).join("x"));
             assert!(inventory.refresh().unwrap().links, "{place}");
-            assert_eq!(paths(inventory.links_outside()), [name.clone()]);
+            assert_eq!(paths(inventory.links_outside()), std::slice::from_ref(&name));
             settle(&mut inventory);
             fs::remove_dir_all(name.parent().unwrap()).unwrap();
             assert!(inventory.refresh().unwrap().links, "{place}");
@@ -172,6 +185,8 @@ cases! {
         assert!(matches!(fault, InventoryFault::Entries { limit, .. } if limit == entries - 1), "{fault:?}");
         let fault = within(entries, 2).unwrap_err();
         assert!(matches!(fault, InventoryFault::TooDeep { limit: 2, .. }), "{fault:?}");
+        assert!(!fault.can_retry() && !fault.hint().is_empty());
+        assert!(InventoryFault::Changed { path: private.clone() }.can_retry());
         let past = WalkLimits { deadline: Some(std::time::Instant::now()), ..WalkLimits::default() };
         let fault = Inventory::take(&pinned, &past).unwrap_err();
         assert!(matches!(fault, InventoryFault::Deadline { .. }), "{fault:?}");
@@ -236,13 +251,13 @@ user_cases! {
                 fixture::assert_unreadable(&closed);
             }
             let mut inventory = take(&private);
-            assert_eq!(inventory.unlisted().collect::<Vec<_>>(), [closed.clone()]);
+            assert_eq!(inventory.unlisted().collect::<Vec<_>>(), std::slice::from_ref(&closed));
             assert_eq!(paths(inventory.linked()), Vec::<PathBuf>::new());
             fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
             let fresh = inventory.refresh().unwrap();
             assert!(fresh.unlisted && fresh.links);
             assert_eq!(inventory.unlisted().count(), 0);
-            assert_eq!(paths(inventory.linked()), [name.clone()]);
+            assert_eq!(paths(inventory.linked()), std::slice::from_ref(&name));
         }
     }
 }

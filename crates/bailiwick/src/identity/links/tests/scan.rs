@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bailiwick_test::case::PLAIN_UID;
-use bailiwick_test::{World, cases, fixture, root_cases, user_cases};
+use bailiwick_test::{cases, fixture, root_cases, user_cases};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
