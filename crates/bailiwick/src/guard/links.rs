@@ -15,8 +15,8 @@ use super::search::SearchProgress;
 use crate::error::Error;
 use crate::identity::{
     Beneath, Device, Fault, FileInventory, Inventory, InventoryFault, Key, LinkedFile, Look, Node, Overlays,
-    Pin, PinnedDir, PinnedName, ScanLimits, ScanProgress, ScanReport, ScanStop, Start, WalkLimits,
-    look_exact, mounts_beneath, scan,
+    Pin, PinnedDir, PinnedName, ScanLimits, ScanProgress, ScanReport, ScanStop, Start, Target, WalkLimits,
+    mounts_beneath, scan, target_at,
 };
 
 /// What is in the protected objects: the files of which other names are looked for.
@@ -34,7 +34,7 @@ enum Holding {
 
 /// A file that has, or may have, names outside of everything protected.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
+pub(super) struct Wanted {
     /// The protected object that it belongs to.
     pub(super) object: usize,
     pub(super) path: PathBuf,
@@ -44,7 +44,7 @@ pub(super) struct Target {
 /// Another name of a protected file, in a root.
 #[derive(Debug, Clone)]
 pub(super) struct OtherName {
-    pub(super) target: Target,
+    pub(super) target: Wanted,
     pub(super) key: Key,
     pub(super) name: PathBuf,
 }
@@ -190,7 +190,8 @@ fn search_one(
 ) -> Result<Vec<OtherName>, Stopped> {
     let known = searched.0.entry(root.id().node()).or_default();
     let overlays = Overlays::new(&outlook.table)?;
-    let mut targets: HashMap<Key, Target> = HashMap::new();
+    let mut targets: HashMap<Key, Wanted> = HashMap::new();
+    let mut sought: Vec<Target> = Vec::new();
     let mut devices: HashSet<Device> = HashSet::new();
     let mut seen: Vec<Seen> = Vec::new();
     for (object, file) in holdings.linked() {
@@ -201,7 +202,7 @@ fn search_one(
         if !file.is_young() {
             seen.push(this);
         }
-        let target = Target { object, path: file.path.clone(), links: file.links };
+        let target = Wanted { object, path: file.path.clone(), links: file.links };
         let Some(views) = outlook.views.get(object) else { continue };
         devices.extend(views.locations.iter().map(|location| location.device));
         // On an overlay, the name to look for elsewhere is that of the file in a layer.
@@ -213,12 +214,14 @@ fn search_one(
                 devices.insert(layer.location.device);
                 let inside = location.path.strip_prefix("/").unwrap_or(&location.path);
                 let path = layer.path.join(inside).join(rest.as_deref().unwrap_or(Path::new("")));
-                if let Some(look) = look_exact(&path)? {
-                    targets.insert(look.id.key(), target.clone());
+                if let Some(real) = target_at(&path)? {
+                    targets.insert(real.key(), target.clone());
+                    sought.push(real);
                 }
             }
         }
         targets.insert(file.key, target);
+        sought.push(file.target());
     }
     if targets.is_empty() {
         return Ok(Vec::new());
@@ -262,7 +265,7 @@ fn search_one(
         }
     }
     starts.extend(opened.iter().map(|dir| Start { dir: dir.as_fd(), path: dir.canonical() }));
-    let report = run(&starts, &targets.keys().copied().collect(), protected).map_err(Stopped::Scan)?;
+    let report = run(&starts, &sought, protected).map_err(Stopped::Scan)?;
     for (key, name) in report.names {
         if let Some(target) = targets.get(&key) {
             found.push(OtherName { target: target.clone(), key, name });
@@ -274,11 +277,7 @@ fn search_one(
     Ok(found)
 }
 
-fn run(
-    starts: &[Start<'_>],
-    targets: &HashSet<Key>,
-    protected: &ProtectedSet,
-) -> Result<ScanReport, ScanStop> {
+fn run(starts: &[Start<'_>], targets: &[Target], protected: &ProtectedSet) -> Result<ScanReport, ScanStop> {
     let search = protected.link_search();
     let (entries, time) = search.bounds();
     let limits = ScanLimits { entries, deadline: Instant::now().checked_add(time), ..ScanLimits::default() };

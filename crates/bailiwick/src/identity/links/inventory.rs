@@ -198,13 +198,12 @@ impl Inventory {
     }
 
     fn look_at(&mut self, place: Place, fresh: &mut Freshness) -> Result<(), Stop> {
-        let glance = match self.tree.open(place) {
-            Ok(fd) => Glance::at(fd),
+        let glance = match self.tree.look(place) {
+            Ok(glance) => glance,
             Err(Lost::Moved) => return Err(Stop::Moved),
             // A directory above it cannot be searched any more.
-            Err(Lost::Refused(errno)) => Err(errno),
+            Err(Lost::Refused(errno)) => return Err(self.failed("statx", errno, place)),
         };
-        let glance = glance.map_err(|errno| self.failed("openat2", errno, place))?;
         let Some(directory) = self.tree.get(place) else { return Ok(()) };
         if (glance.key, glance.mount) != (directory.glance.key, directory.glance.mount) {
             return Err(Stop::Moved);
@@ -240,13 +239,11 @@ impl Inventory {
         let mut listing = Listing::default();
         let others = self.entries - self.tree.get(place).map_or(0, count);
         let room = self.limits.entries.saturating_sub(others);
-        let mut buffer = std::mem::take(&mut self.buffer);
         let read = match self.tree.open(place) {
-            Ok(fd) => open_list(fd).and_then(|list| listing.read(&list, &mut buffer, room)),
+            Ok(fd) => open_list(fd).and_then(|list| listing.read(&list, &mut self.buffer, room)),
             Err(Lost::Moved) => return Err(Stop::Moved),
             Err(Lost::Refused(errno)) => Err(errno),
         };
-        self.buffer = buffer;
         let is_unlisted = match read {
             Ok(()) => false,
             Err(Errno::ACCESS | Errno::PERM) => {
@@ -339,8 +336,15 @@ impl Inventory {
                 let (key, links, changed) = (glance.key, glance.links, glance.changed);
                 let inside = u32::from(Some(glance.mount) == home);
                 let file = files.entry(key);
-                let file =
-                    file.or_insert_with(|| LinkedFile { path: path.clone(), key, links, changed, inside: 0 });
+                let target = glance.target();
+                let file = file.or_insert_with(|| LinkedFile {
+                    path: path.clone(),
+                    key,
+                    links,
+                    changed,
+                    inside: 0,
+                    target,
+                });
                 file.inside += inside;
                 // Two looks at one file may have caught it in two states: the more wary one counts.
                 (file.links, file.changed) = (file.links.max(links), file.changed.max(changed));

@@ -25,6 +25,7 @@ mod walker;
 mod tests;
 
 pub(crate) use fault::{InventoryFault, ScanStop};
+pub(crate) use glance::{Target, target_at};
 pub(crate) use inventory::{Inventory, WalkLimits};
 pub(crate) use linked::LinkedFile;
 pub(crate) use scan::{ScanLimits, ScanProgress, ScanReport, Start, scan};
