@@ -8,14 +8,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
-use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
 use super::super::object::Key;
 use super::super::pinned::PinnedDir;
 use super::fault::InventoryFault;
 use super::glance::{Glance, Time};
-use super::linked::{Freshness, LinkedFile, is_other_state, is_young};
+use super::linked::{Freshness, LinkedFile, is_young};
+use super::listing::{Listing, look_at_each};
 use super::scan::open_list;
 use super::tree::{Directory, Entry, Lost, Place, TOP, Tree};
 use crate::error::SystemCall;
@@ -400,81 +400,4 @@ fn linked(entries: &[Entry]) -> Vec<(&CString, Key, u64, u32, Time)> {
         .collect();
     linked.sort();
     linked
-}
-
-/// What is in a directory.
-#[derive(Debug, Default)]
-struct Listing {
-    entries: u64,
-    files: Vec<Entry>,
-    symlinks: Vec<CString>,
-    directories: Vec<(CString, Glance)>,
-}
-
-impl Listing {
-    /// Reads a directory; stops one entry beyond `room`.
-    fn read(
-        &mut self,
-        dir: impl std::os::fd::AsFd,
-        buffer: &mut [MaybeUninit<u8>],
-        room: u64,
-    ) -> Result<(), Errno> {
-        let mut list = RawDir::new(dir.as_fd(), buffer);
-        while let Some(entry) = list.next() {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(Errno::INTR) => continue,
-                Err(Errno::NOENT) => break,
-                Err(errno) => return Err(errno),
-            };
-            let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            let glance = match Glance::entry(dir.as_fd(), name) {
-                Ok(glance) => glance,
-                // Gone already, which the directory's times will tell.
-                Err(Errno::NOENT) => continue,
-                Err(errno) => return Err(errno),
-            };
-            self.entries += 1;
-            match glance.kind {
-                FileType::Directory => self.directories.push((name.to_owned(), glance)),
-                FileType::Symlink => self.symlinks.push(name.to_owned()),
-                _ => self.files.push(Entry { name: name.to_owned(), glance, is_young: false }),
-            }
-            if self.entries > room {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn look_at_each(
-    dir: std::os::fd::BorrowedFd<'_>,
-    entries: &mut [Entry],
-    fresh: &mut Freshness,
-) -> Result<bool, Errno> {
-    let mut now = None;
-    for entry in entries {
-        let glance = match Glance::entry(dir, &entry.name) {
-            Ok(glance) => glance,
-            Err(Errno::NOENT) => return Ok(true),
-            // May no longer be searched: listing it says so.
-            Err(Errno::ACCESS) => return Ok(true),
-            Err(errno) => return Err(errno),
-        };
-        if matches!(glance.kind, FileType::Directory | FileType::Symlink)
-            || glance.mount != entry.glance.mount
-        {
-            return Ok(true);
-        }
-        fresh.links |= is_other_state(&entry.glance, &glance) || entry.is_young;
-        entry.glance = glance;
-        if glance.links > 1 {
-            entry.is_young = is_young(glance.changed, *now.get_or_insert_with(SystemTime::now));
-        }
-    }
-    Ok(false)
 }

@@ -14,6 +14,7 @@ mod glance;
 mod inventory;
 mod level;
 mod linked;
+mod listing;
 mod scan;
 mod shared;
 mod single;
