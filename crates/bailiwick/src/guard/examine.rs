@@ -109,7 +109,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
         let holdings = Holdings::take(protected)?;
         Ok((outlook, holdings))
     });
-    let seen = match seen {
+    let mut seen = match seen {
         Ok(seen) => Some(seen),
         Err(refusal) => {
             refusals.push(refusal);
@@ -128,7 +128,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
         }
         roots.push(root.verdict());
     }
-    if let Some((outlook, holdings)) = &seen {
+    if let Some((outlook, holdings)) = &mut seen {
         let mut kept: Vec<(usize, &PinnedDir)> =
             outermost.kept.iter().map(|(index, root)| (*index, root)).collect();
         kept.sort_by_key(|(index, _)| *index);

@@ -127,6 +127,11 @@ impl Holdings {
         })
     }
 
+    /// The files with names outside, each with what changes when a name does.
+    fn states(&self) -> Vec<Seen> {
+        self.linked().map(|(_, file)| (file.key, file.links, file.changed)).collect()
+    }
+
     fn linked(&self) -> impl Iterator<Item = (usize, &LinkedFile)> {
         let numbered = self.0.iter().enumerate();
         numbered.flat_map(|(object, holding)| holding.linked().map(move |file| (object, file)))
@@ -153,19 +158,31 @@ pub(super) fn search(
     roots: &[(usize, &PinnedDir)],
     outlook: &Outlook,
     protected: &ProtectedSet,
-    holdings: &Holdings,
+    holdings: &mut Holdings,
     searched: &mut Searched,
 ) -> Result<Vec<(usize, OtherName)>, (usize, Error)> {
-    if holdings.linked().next().is_none() {
-        return Ok(Vec::new());
+    const TRIES: usize = 4;
+    for _ in 0..TRIES {
+        let before = holdings.states();
+        if before.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut names = Vec::new();
+        for (index, root) in roots {
+            let found = search_one(root, outlook, protected, holdings, searched)
+                .map_err(|stop| (*index, refusal::search_stopped(*index, root, stop)))?;
+            names.extend(found.into_iter().map(|name| (*index, name)));
+        }
+        // A name that was moved from where the search had not been to where it had been is told by the file's time.
+        holdings.refresh(protected).map_err(|refusal| (0, refusal))?;
+        if holdings.states() == before {
+            return Ok(names);
+        }
+        searched.forget();
     }
-    let mut names = Vec::new();
-    for (index, root) in roots {
-        let found = search_one(root, outlook, protected, holdings, searched)
-            .map_err(|stop| (*index, refusal::search_stopped(*index, root, stop)))?;
-        names.extend(found.into_iter().map(|name| (*index, name)));
-    }
-    Ok(names)
+    let (index, path) =
+        roots.first().map_or((0, PathBuf::new()), |(index, root)| (*index, root.canonical().to_owned()));
+    Err((index, refusal::search_unsettled(index, &path)))
 }
 
 /// Why a root could not be searched.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bailiwick_test::{cases, fixture, root_cases, user_cases};
 
-use super::super::{Freshness, Inventory, InventoryFault, WalkLimits};
+use super::super::linked::Freshness;
+use super::super::{Inventory, InventoryFault, WalkLimits};
 use super::sys::{bind, in_private_mounts};
 use super::*;
 
