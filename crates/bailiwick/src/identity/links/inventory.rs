@@ -38,13 +38,17 @@ impl Default for WalkLimits {
     }
 }
 
+/// Files of the lowest directory that are held.
+const FILES_HELD: usize = 64;
+
 /// Takes of one directory at most, each after something was moved during the one before.
 const ATTEMPTS: usize = 4;
 
 /// Everything in a protected directory that may have another name elsewhere.
 ///
 /// What is mounted inside it is protected too, so mounts are entered; names are counted on the directory's own mount
-/// only, since a name below a mount may lie elsewhere as well. Holds 17 descriptors at most.
+/// only, since a name below a mount may lie elsewhere as well. Holds 17 descriptors at most, and one for each of the first 64 files of
+/// the directory itself.
 ///
 /// # Security
 /// True for a moment. A file with more than one link whose ctime is younger than the clock's grain is reported as
@@ -225,7 +229,7 @@ impl Inventory {
         let Some(directory) = self.tree.get_mut(place) else { return Ok(false) };
         let mut entries = std::mem::take(&mut directory.entries);
         let outcome = match self.tree.open(place) {
-            Ok(fd) => look_at_each(fd, &mut entries, fresh),
+            Ok(fd) => look_at_each(fd, &mut entries, if place == TOP { FILES_HELD } else { 0 }, fresh),
             Err(_) => Ok(true),
         };
         if let Some(directory) = self.tree.get_mut(place) {

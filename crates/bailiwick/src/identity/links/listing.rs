@@ -1,13 +1,16 @@
 //! What one directory of an inventory holds: read for the first time, and looked at again.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::time::SystemTime;
 
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
+use super::super::resolve::{Want, open_entry};
 use super::glance::Glance;
 use super::linked::{Freshness, is_other_state, is_young};
 use super::tree::Entry;
@@ -51,7 +54,7 @@ impl Listing {
             match glance.kind {
                 FileType::Directory => self.directories.push((name.to_owned(), glance)),
                 FileType::Symlink => self.symlinks.push(name.to_owned()),
-                _ => self.files.push(Entry { name: name.to_owned(), glance, is_young: false }),
+                _ => self.files.push(Entry { name: name.to_owned(), glance, held: None, is_young: false }),
             }
             if self.entries > room {
                 break;
@@ -61,15 +64,32 @@ impl Listing {
     }
 }
 
-/// Looks at each file again; true if the directory must be listed to tell what has become of one.
+/// Looks at each file again, and holds the first `held` of them for the next time; true if the directory must be
+/// listed to tell what has become of one.
 pub(super) fn look_at_each(
     dir: BorrowedFd<'_>,
     entries: &mut [Entry],
+    held: usize,
     fresh: &mut Freshness,
 ) -> Result<bool, Errno> {
     let mut now = None;
-    for entry in entries {
-        let glance = match Glance::entry(dir, &entry.name) {
+    for (number, entry) in entries.iter_mut().enumerate() {
+        if entry.held.is_none() && number < held {
+            entry.held =
+                open_entry(dir, Path::new(OsStr::from_bytes(entry.name.to_bytes())), Want::Anything).ok();
+            // The name must lead to what is held at the first look, and at every other until the directory changes.
+            if let Some(fd) = &entry.held {
+                let (named, held) = (Glance::entry(dir, &entry.name), Glance::at(fd)?);
+                if named.map(|named| named.key) != Ok(held.key) {
+                    return Ok(true);
+                }
+            }
+        }
+        let looked = match &entry.held {
+            Some(fd) => Glance::at(fd),
+            None => Glance::entry(dir, &entry.name),
+        };
+        let glance = match looked {
             Ok(glance) => glance,
             Err(Errno::NOENT) => return Ok(true),
             // May no longer be searched: listing it says so.

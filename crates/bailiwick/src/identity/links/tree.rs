@@ -21,6 +21,9 @@ pub(super) const TOP: Place = 0;
 pub(super) struct Entry {
     pub(super) name: CString,
     pub(super) glance: Glance,
+    /// The object, so that it can be looked at without its name: a third of the time. Its directory's times tell when
+    /// the name is given to another object.
+    pub(super) held: Option<OwnedFd>,
     /// Whether its ctime was too young at the last look to tell the next change.
     pub(super) is_young: bool,
 }
