@@ -224,7 +224,9 @@ fn search_one(
     }
     let mut found = Vec::new();
     let own = outlook.table.get(root.id().mount);
-    let beneath = mounts_beneath(&outlook.table, root)?;
+    let mut beneath = mounts_beneath(&outlook.table, root)?;
+    // A name that cannot be written through reaches nothing.
+    beneath.retain(|beneath| !beneath.mount.read_only);
     let mut opened: Vec<PinnedDir> = Vec::new();
     let mut starts: Vec<Start<'_>> = Vec::new();
     if own.is_none_or(|mount| devices.contains(&mount.device)) {

@@ -117,7 +117,10 @@ impl Outlook {
             });
             return Ok(shared.then_some(Doubt::Unlisted));
         }
-        let mounts = || own.into_iter().chain(beneath.iter().map(|beneath| beneath.mount));
+        let mounts = || {
+            let beneath = beneath.iter().map(|beneath| beneath.mount);
+            own.into_iter().chain(beneath.filter(|mount| !mount.read_only))
+        };
         let on = |device: Device| mounts().any(|mount| mount.device == device);
         let only_on = |device: Device| mounts().all(|mount| mount.device == device);
         let unresolved =

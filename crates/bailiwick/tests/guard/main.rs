@@ -6,6 +6,8 @@
 #![expect(clippy::unwrap_used, reason = "a helper that cannot do its part fails the case")]
 
 mod aliases;
+mod disks;
+mod filesystems;
 mod host;
 mod mounts;
 mod overlap;

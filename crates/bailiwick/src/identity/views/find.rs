@@ -107,9 +107,14 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Looks through every mount of the file system.
+    /// Looks through every mount of the file system that can be written.
+    ///
+    /// A read-only mount takes no write, whatever else a command may do: commands hold no capability to change that,
+    /// and whoever does so outside changes the mount table. What is mounted for writing beneath it is a mount of its
+    /// own.
     fn mounts(&mut self, sought: &Sought, here: &Here) -> Result<(), Fault> {
-        for mount in self.table.iter().filter(|mount| mount.device == sought.location.device) {
+        let shows = |mount: &&Mount| mount.device == sought.location.device && !mount.read_only;
+        for mount in self.table.iter().filter(shows) {
             let shown = Location { device: mount.device, path: mount.root.clone() };
             // Names that may be equal on a file system that folds case are looked at; what is opened decides.
             let Some(overlap) = shown.overlap(&sought.location, Spelling::Folded) else { continue };
