@@ -11,6 +11,7 @@ mod filesystems;
 mod host;
 mod mounts;
 mod overlap;
+mod overlays;
 mod recheck;
 mod shape;
 mod spelling;
