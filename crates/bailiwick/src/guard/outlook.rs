@@ -39,8 +39,8 @@ pub(super) struct Alias {
 pub(super) enum Doubt {
     /// It would be seen here, where this user cannot look.
     Blind { name: std::path::PathBuf, kind: AliasKind },
-    /// A layer of an overlay cannot be found.
-    Layer { layer: std::path::PathBuf, why: &'static str, device: String },
+    /// A layer of an overlay cannot be found. The protected object lies on the overlay, or the root does.
+    Layer { layer: std::path::PathBuf, why: &'static str, device: String, holds_root: bool },
     /// The file system shows one object under several names or numbers.
     Unreliable { fs_type: String },
     /// Both lie on file systems whose contents are kept elsewhere, and may be kept at the same place.
@@ -123,18 +123,19 @@ impl Outlook {
         };
         let on = |device: Device| mounts().any(|mount| mount.device == device);
         let only_on = |device: Device| mounts().all(|mount| mount.device == device);
-        let unresolved =
-            views.layers_unresolved.iter().find(|unresolved| !only_on(unresolved.device)).or_else(|| {
-                views.uppers_unresolved.iter().find(|unresolved| {
-                    on(unresolved.device)
-                        && views.locations.iter().any(|location| location.device != unresolved.device)
-                })
-            });
-        if let Some(unresolved) = unresolved {
+        let below = views.layers_unresolved.iter().find(|unresolved| !only_on(unresolved.device));
+        let written = || {
+            views.uppers_unresolved.iter().find(|unresolved| {
+                on(unresolved.device)
+                    && views.locations.iter().any(|location| location.device != unresolved.device)
+            })
+        };
+        if let Some(unresolved) = below.or_else(written) {
             return Ok(Some(Doubt::Layer {
                 layer: unresolved.layer.clone(),
                 why: unresolved.why,
                 device: unresolved.device.to_string(),
+                holds_root: below.is_none(),
             }));
         }
         for location in &views.locations {

@@ -233,7 +233,7 @@ impl Doubt {
                 Quoted::new(name),
                 kind.name()
             ),
-            Self::Layer { layer, why, device } => format!(
+            Self::Layer { layer, why, device, .. } => format!(
                 "the overlay file system {device} is made of {}, and {why}",
                 if layer.as_os_str().is_empty() { "unknown directories".into() } else { Quoted::new(layer).to_string() }
             ),
@@ -257,8 +257,11 @@ impl Doubt {
                     Quoted::new(name)
                 )
             }
+            Self::Layer { holds_root: true, .. } => {
+                "grant a directory that does not lie on that overlay, or mount the overlay with absolute paths".into()
+            }
             Self::Layer { .. } => {
-                format!("keep both on the same file system, or {words} on one that no overlay is made of")
+                format!("keep {words} on a file system that is no overlay, or mount the overlay with absolute paths")
             }
             Self::Unreliable { .. } | Self::Elsewhere { .. } => {
                 format!("keep {words}, or the root, on a local file system such as ext4, xfs or btrfs")

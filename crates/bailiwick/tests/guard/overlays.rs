@@ -37,7 +37,13 @@ impl Layers {
     }
 
     fn mount(self) -> Self {
-        overlay(&self.merged, &layers(&self.lower, &self.upper, &self.work));
+        self.mount_with("xino=auto")
+    }
+
+    /// With the directory `P` in the upper layer before anybody has looked: afterwards the kernel may not notice one.
+    fn mount_with(self, option: &str) -> Self {
+        dir(self.upper.join("P"));
+        overlay(&self.merged, &format!("{},{option}", layers(&self.lower, &self.upper, &self.work)));
         self
     }
 
@@ -55,7 +61,7 @@ fn layers_reach_the_merged_tree(layers: &Layers, beside: &Path, around: &[&Path]
     issue(&store, &twin).unwrap();
     // Not copied up yet: the lower layer is what is seen.
     assert!(reaches_unless_copied(&layers.lower.join("P/db"), &db));
-    let upper = dir(layers.upper.join("P"));
+    let upper = layers.upper.join("P");
     assert!(shadows(&upper.join("new"), &store.join("new")));
     let inside = [layers.lower.join("P"), upper];
     let whole = [&layers.lower, &layers.upper, &layers.work].map(PathBuf::as_path);
@@ -109,11 +115,9 @@ root_cases! {
                 let base = dir(world.path().join(format!("O-{xino}")));
                 let other = dir(base.join("other"));
                 tmpfs(&other);
-                let [lower, merged] = ["lower", "merged"].map(|name| dir(base.join(name)));
-                let made = Layers::at(&base);
-                let layers = Layers { lower, merged, upper: dir(other.join("upper")), work: dir(other.join("work")) };
-                drop(made);
-                overlay(&layers.merged, &format!("{},xino={xino}", crate::disks::layers(&layers.lower, &layers.upper, &layers.work)));
+                let layers =
+                    Layers { upper: dir(other.join("upper")), work: dir(other.join("work")), ..Layers::at(&base) }
+                        .mount_with(&format!("xino={xino}"));
                 layers_reach_the_merged_tree(&layers, &world.write_root(), &[&other]);
             }
         });
@@ -126,7 +130,7 @@ root_cases! {
             let layers = Layers::at(&disk).mount();
             let again = dir(world.path().join("again"));
             bind(&disk, &again);
-            layers_reach_the_merged_tree(&layers, &world.write_root(), &[&again, &again.join("upper")]);
+            layers_reach_the_merged_tree(&layers, &world.write_root(), &[&again.join("lower"), &again.join("upper")]);
             let point = dir(world.write_root().join("in"));
             let grant = issue(&layers.store(), world.write_root()).unwrap();
             bind(&layers.upper, &point);
@@ -190,27 +194,31 @@ root_cases! {
         in_private_mounts(world, |world| {
             let layers = Layers::at(&dir(world.path().join("O")));
             let base = world.path().join("O");
+            dir(layers.upper.join("P"));
             let script = "cd \"$0\" && mount -i -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged";
             ran("sh", &["-c".as_ref(), script.as_ref(), base.as_os_str()]);
             let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
             assert!(table.contains("upperdir=upper"), "{table}");
             let store = layers.store();
-            assert!(shadows(&dir(layers.upper.join("P")).join("new"), &store.join("new")));
+            assert!(shadows(&layers.upper.join("P/new"), &store.join("new")));
             for root in [&layers.upper, &layers.lower, &base.join("work"), &world.write_root()] {
                 let error = issue(&store, root).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::RootUnprovable, "{error:?}");
                 assert!(text(&error, "fact").contains("relative"), "{error:?}");
             }
-            // The way out that the refusal names: both on the same file system.
-            issue(&store, layers.merged.join("W")).unwrap();
+            // This program does not lie on the overlay, so a root there is not proved to be apart from it.
+            let error = issue(&store, layers.merged.join("W")).unwrap_err();
+            assert_eq!((error.kind(), text(&error, "protected_kind")), (ErrorKind::RootUnprovable, "host-executable"));
             // A root on a file system of its own is no way out: the layers may be there.
             let other = dir(world.path().join("other"));
             tmpfs(&other);
             assert_eq!(issue(&store, &other).unwrap_err().kind(), ErrorKind::RootUnprovable);
-            // The store elsewhere, and the root on the overlay: what it writes may be written there.
-            assert_eq!(issue(&world.private(), layers.merged.join("W")).unwrap_err().kind(), ErrorKind::RootUnprovable);
-            // The other way out: the overlay has nothing to do with either.
+            // The ways out that the refusals name: the store and the root elsewhere, or absolute paths.
             issue(&world.private(), world.write_root()).unwrap();
+            unmount(&layers.merged);
+            let layers = layers.mount();
+            issue(&store, world.write_root()).unwrap();
+            issue(&store, layers.merged.join("W")).unwrap();
         });
     }
 
@@ -222,10 +230,10 @@ root_cases! {
             issue(&store, world.write_root()).unwrap();
             let moved = world.write_root().join("moved");
             fs::rename(&layers.upper, &moved).unwrap();
-            assert!(shadows(&dir(moved.join("P")).join("new"), &store.join("new")));
+            assert!(shadows(&moved.join("P/new"), &store.join("new")));
             assert_eq!(issue(&store, world.write_root()).unwrap_err().kind(), ErrorKind::RootUnprovable);
             dir(&layers.upper);
-            assert!(!shadows(&dir(layers.upper.join("P")).join("new"), &store.join("new")));
+            assert!(!shadows(&dir(layers.upper.join("P")).join("other"), &store.join("other")));
             let error = issue(&store, world.write_root()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::RootUnprovable, "{error:?}");
             fs::remove_dir_all(&layers.upper).unwrap();
@@ -275,6 +283,7 @@ root_cases! {
                     escaped(&layers.upper, false),
                     escaped(&layers.work, false)
                 );
+                dir(layers.upper.join("P"));
                 overlay(&layers.merged, &options);
                 let store = layers.store();
                 assert!(shadows(&dir(layers.upper.join("P")).join("new"), &store.join("new")), "{name:?}");
@@ -332,10 +341,9 @@ root_cases! {
             let base = dir(world.path().join("O"));
             let other = dir(base.join("other"));
             tmpfs(&other);
-            let made = Layers::at(&base);
             let (upper, work) = (dir(other.join("upper")), dir(other.join("work")));
-            overlay(&made.merged, &format!("{},xino=off", layers(&made.lower, &upper, &work)));
-            let (store, root) = (made.store(), made.merged.join("W"));
+            let layers = Layers { upper: upper.clone(), work, ..Layers::at(&base) }.mount_with("xino=off");
+            let (store, root) = (layers.store(), layers.merged.join("W"));
             let grant = issue(&store, &root).unwrap();
             fs::write(store.join("db"), "copied up").unwrap();
             fs::hard_link(store.join("db"), root.join("link")).unwrap();
