@@ -50,11 +50,13 @@ pub enum Need {
     CoreFiles,
     /// A btrfs can be made in a file and mounted by loop device.
     Btrfs,
+    /// `bindfs` serves a file system from a program of this user.
+    Fuse,
 }
 
 impl Need {
     /// Every need, in the order of the table in `tests/skips.toml`.
-    pub const ALL: [Need; 17] = [
+    pub const ALL: [Need; 18] = [
         Need::Root,
         Need::Landlock,
         Need::LandlockAbi6,
@@ -72,6 +74,7 @@ impl Need {
         Need::Vsock,
         Need::CoreFiles,
         Need::Btrfs,
+        Need::Fuse,
     ];
 
     /// Its name in the ledger, in `BAILIWICK_TEST_REQUIRE` and in `tests/skips.toml`.
@@ -95,6 +98,7 @@ impl Need {
             Need::Vsock => "vsock",
             Need::CoreFiles => "core-files",
             Need::Btrfs => "btrfs",
+            Need::Fuse => "fuse",
         }
     }
 
@@ -123,6 +127,7 @@ impl Need {
             Need::Vsock => act_succeeds(&["socket", "vsock", "stream", "0"]),
             Need::CoreFiles => core_files(),
             Need::Btrfs => runs(Path::new("mkfs.btrfs"), "--version").and_then(|()| loop_device()),
+            Need::Fuse => runs(Path::new("bindfs"), "--version").and_then(|()| fuse_device()),
         }
     }
 }
@@ -254,6 +259,11 @@ fn core_files() -> Result<(), String> {
 
 fn loop_device() -> Result<(), String> {
     fs::File::open("/dev/loop-control").map(drop).map_err(|error| format!("/dev/loop-control: {error}"))
+}
+
+fn fuse_device() -> Result<(), String> {
+    let device = fs::File::options().read(true).write(true).open("/dev/fuse");
+    device.map(drop).map_err(|error| format!("/dev/fuse: {error}"))
 }
 
 fn act_succeeds(act: &[&str]) -> Result<(), String> {

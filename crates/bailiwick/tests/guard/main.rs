@@ -7,6 +7,7 @@
 
 mod aliases;
 mod disks;
+mod elsewhere;
 mod filesystems;
 mod host;
 mod mounts;
