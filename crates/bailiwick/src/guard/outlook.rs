@@ -17,6 +17,8 @@ pub(super) struct Outlook {
     pub(super) table: MountTable,
     /// For each protected object.
     pub(super) views: Vec<Views>,
+    /// The directories above each protected object, nearest first: it may have been moved since it was opened.
+    above: Vec<Vec<Key>>,
 }
 
 /// How a root reaches a protected object under another name.
@@ -54,15 +56,22 @@ impl Outlook {
         let failed = |fault| Role::Store.fault(fault, Path::new("/proc/thread-self/mountinfo"));
         let table = MountTable::read().map_err(failed)?;
         let mut views = Vec::with_capacity(protected.objects().len());
+        let mut above = Vec::with_capacity(protected.objects().len());
         {
             let overlays = Overlays::new(&table).map_err(failed)?;
             for object in protected.objects() {
                 let found = find_views(&table, &overlays, object.pin(), walk)
                     .map_err(|fault| object.role().fault(fault, object.given()))?;
                 views.push(found);
+                above.push(object.above_now(walk)?);
             }
         }
-        Ok(Self { table, views })
+        Ok(Self { table, views, above })
+    }
+
+    /// The directories above an object.
+    pub(super) fn above(&self, object: usize) -> &[Key] {
+        self.above.get(object).map_or(&[], Vec::as_slice)
     }
 
     /// Every view of an object that a root, with its chain, reaches.
