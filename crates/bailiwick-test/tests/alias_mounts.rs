@@ -7,12 +7,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use bailiwick::{Error, ErrorKind, Field, Mark, Session};
 use bailiwick_test::act::{Scopes, naively};
 use bailiwick_test::host::{self, Host, say};
 use bailiwick_test::places::{close, done, open, refused, sh};
-use bailiwick_test::{Need, Places, Snapshot, cases, fixture, requires};
+use bailiwick_test::{Need, Places, Snapshot, World, cases, fixture, requires, root_cases};
 use rustix::mount::{
     MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_remount, unmount,
 };
@@ -245,38 +246,137 @@ cases! {
     /// C08, C09, C10, C13, C16, C95: every way, between two commands and while one runs.
     fn names_that_appear_mount(world: &World, seconds = 240) {
         requires!(Need::Landlock);
-        let places = Places::of(world);
-        let mut host = Host::start(&places, Host::with_own_mounts(&places, "host", "appear"));
-        let ways: Vec<_> = WAYS.iter().map(|way| serde_json::Value::from(way.name)).collect();
-        assert_eq!(host.hear("ways"), serde_json::Value::from(ways));
-        host.finish();
-        places.assert_nothing_left();
+        assert_part(world, "appear");
     }
 }
 
+/// Every way, each in a world of its own below a directory, because a prepared mount stays.
+fn appear_below(above: &Path) -> Vec<&'static str> {
+    let every = WAYS.iter().enumerate().map(|(number, way)| {
+        let places = lay_out(above.join(format!("way-{number}")));
+        // For whoever reads why it failed.
+        eprintln!("{}: {}", places.path().display(), way.name);
+        host::block_on(appears(&places, way));
+        places.assert_nothing_left();
+        way.name
+    });
+    every.collect()
+}
+
+/// The directories and files of a world.
+fn lay_out(base: PathBuf) -> Places {
+    use std::os::unix::fs::PermissionsExt as _;
+    let places = Places::at(base);
+    for part in [places.private(), places.write_root(), places.outside(), places.temporary()] {
+        directory(part);
+    }
+    fs::set_permissions(places.private(), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(places.secret(), "s").unwrap();
+    fs::write(places.outside_file(), "x").unwrap();
+    places
+}
+
 fn appear(places: &Places) {
+    say(places, "ways", appear_below(places.path()));
+}
+
+/// Runs a program that must succeed.
+#[track_caller]
+fn ran(program: &str, arguments: &[&str]) {
+    // Programs that make file systems are on nobody's search path but root's.
+    let path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
+    let output = Command::new("env").args([path, program]).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A file system in a file, mounted.
+fn disk(places: &Places, fs_type: &str) -> PathBuf {
+    let (image, at) = (places.join(format!("{fs_type}.image")), directory(places.join(fs_type)));
+    fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
+    let (image, point) = (image.to_str().unwrap(), at.to_str().unwrap());
+    ran(&format!("mkfs.{fs_type}"), &["-q", image]);
+    ran("mount", &["-t", fs_type, "-o", "loop", image, point]);
+    assert!(fixture::is_mount_point(&at));
+    at
+}
+
+fn on_ext4(places: &Places) {
+    say(places, "ways", appear_below(&disk(places, "ext4")));
+}
+
+fn on_btrfs(places: &Places) {
+    let subvolume = disk(places, "btrfs").join("v");
+    ran("btrfs", &["-q", "subvolume", "create", subvolume.to_str().unwrap()]);
+    say(places, "ways", appear_below(&subvolume));
+}
+
+fn on_tmpfs(places: &Places) {
+    let at = directory(places.join("tmpfs"));
+    mount("tmpfs", &at, "tmpfs", MountFlags::empty(), None).unwrap();
+    say(places, "ways", appear_below(&at));
+}
+
+/// Layers on one file system, or on two with numbers of their own.
+fn on_overlay(places: &Places) {
     let mut ways = Vec::new();
-    for way in WAYS {
-        // A world of its own for each, because a prepared mount stays.
-        let base = directory(places.join(format!("way-{}", ways.len())));
-        let inner = Places::at(&base);
-        for part in ["P", "W", "X", "T"] {
-            directory(base.join(part));
+    for two in [false, true] {
+        let base = directory(places.join(if two { "o2" } else { "o1" }));
+        if two {
+            let upper = directory(base.join("upper"));
+            mount("tmpfs", &upper, "tmpfs", MountFlags::empty(), None).unwrap();
         }
-        use std::os::unix::fs::PermissionsExt as _;
-        fs::set_permissions(inner.private(), fs::Permissions::from_mode(0o700)).unwrap();
-        fs::write(inner.secret(), "s").unwrap();
-        fs::write(inner.outside_file(), "x").unwrap();
-        eprintln!("way: {}", way.name);
-        host::block_on(appears(&inner, way));
-        inner.assert_nothing_left();
-        ways.push(way.name);
+        let [lower, upper, work, merged] =
+            ["lower", "upper/layer", "upper/work", "m"].map(|name| directory(base.join(name)));
+        // What the cases change lies in the lower layer at first.
+        for way in 0..WAYS.len() {
+            lay_out(lower.join(format!("way-{way}")));
+        }
+        let layers = [lower, upper, work].map(|layer| layer.to_str().unwrap().to_owned());
+        let options = format!("lowerdir={},upperdir={},workdir={},xino=off,redirect_dir=on", layers[0], layers[1], layers[2]);
+        let options = std::ffi::CString::new(options).unwrap();
+        mount("overlay", &merged, "overlay", MountFlags::empty(), Some(options.as_c_str())).unwrap();
+        ways = appear_below(&merged);
     }
     say(places, "ways", ways);
+}
+
+fn assert_part(world: &World, part: &str) {
+    let places = Places::of(world);
+    let mut host = Host::start(&places, Host::with_own_mounts(&places, "host", part));
+    let ways: Vec<_> = WAYS.iter().map(|way| serde_json::Value::from(way.name)).collect();
+    assert_eq!(host.hear("ways"), serde_json::Value::from(ways));
+    host.finish();
+    places.assert_nothing_left();
+}
+
+root_cases! {
+    /// The same on other file systems.
+    fn names_that_appear_on_ext4_mount(world: &World) {
+        assert_part(world, "on_ext4");
+    }
+
+    fn names_that_appear_on_btrfs_mount(world: &World) {
+        requires!(Need::Btrfs, "runs sessions on a subvolume");
+        assert_part(world, "on_btrfs");
+    }
+
+    fn names_that_appear_on_tmpfs_mount(world: &World) {
+        assert_part(world, "on_tmpfs");
+    }
+
+    fn names_that_appear_on_overlay_mount(world: &World) {
+        assert_part(world, "on_overlay");
+    }
 }
 
 #[test]
 #[ignore = "the host program of the cases of this file"]
 fn host() {
-    host::play(&[("appear", appear)]);
+    host::play(&[
+        ("appear", appear),
+        ("on_ext4", on_ext4),
+        ("on_btrfs", on_btrfs),
+        ("on_tmpfs", on_tmpfs),
+        ("on_overlay", on_overlay),
+    ]);
 }
