@@ -332,7 +332,10 @@ fn on_overlay(places: &Places) {
             lay_out(lower.join(format!("way-{way}")));
         }
         let layers = [lower, upper, work].map(|layer| layer.to_str().unwrap().to_owned());
-        let options = format!("lowerdir={},upperdir={},workdir={},xino=off,redirect_dir=on", layers[0], layers[1], layers[2]);
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={},xino=off,redirect_dir=on",
+            layers[0], layers[1], layers[2]
+        );
         let options = std::ffi::CString::new(options).unwrap();
         mount("overlay", &merged, "overlay", MountFlags::empty(), Some(options.as_c_str())).unwrap();
         ways = appear_below(&merged);
