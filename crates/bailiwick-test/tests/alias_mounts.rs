@@ -253,7 +253,7 @@ cases! {
 /// Every way, each in a world of its own below a directory, because a prepared mount stays.
 fn appear_below(above: &Path) -> Vec<&'static str> {
     let every = WAYS.iter().enumerate().map(|(number, way)| {
-        let places = lay_out(above.join(format!("way-{number}")));
+        let places = Places::make_at(above.join(format!("way-{number}")));
         // For whoever reads why it failed.
         eprintln!("{}: {}", places.path().display(), way.name);
         host::block_on(appears(&places, way));
@@ -261,19 +261,6 @@ fn appear_below(above: &Path) -> Vec<&'static str> {
         way.name
     });
     every.collect()
-}
-
-/// The directories and files of a world.
-fn lay_out(base: PathBuf) -> Places {
-    use std::os::unix::fs::PermissionsExt as _;
-    let places = Places::at(base);
-    for part in [places.private(), places.write_root(), places.outside(), places.temporary()] {
-        directory(part);
-    }
-    fs::set_permissions(places.private(), fs::Permissions::from_mode(0o700)).unwrap();
-    fs::write(places.secret(), "s").unwrap();
-    fs::write(places.outside_file(), "x").unwrap();
-    places
 }
 
 fn appear(places: &Places) {
@@ -329,7 +316,7 @@ fn on_overlay(places: &Places) {
             ["lower", "upper/layer", "upper/work", "m"].map(|name| directory(base.join(name)));
         // What the cases change lies in the lower layer at first.
         for way in 0..WAYS.len() {
-            lay_out(lower.join(format!("way-{way}")));
+            let _below = Places::make_at(lower.join(format!("way-{way}")));
         }
         let layers = [lower, upper, work].map(|layer| layer.to_str().unwrap().to_owned());
         let options = format!(
