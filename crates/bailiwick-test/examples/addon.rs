@@ -2,6 +2,7 @@
 //! it. The library's own file is protected then, wherever it lies.
 
 #![expect(unsafe_code, reason = "a name that another program can look up")]
+#![expect(clippy::print_stdout, reason = "this is what it is for")]
 
 use std::path::PathBuf;
 
