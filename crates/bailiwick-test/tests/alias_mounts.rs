@@ -86,10 +86,10 @@ const WAYS: &[Way] = &[
         prepare: |places| {
             directory(places.join("W/in/deep"));
             bind(places.private(), places.join("W/in/deep"));
-            mount("tmpfs", &places.join("W/in"), "tmpfs", MountFlags::empty(), None).unwrap();
+            mount("tmpfs", places.join("W/in"), "tmpfs", MountFlags::empty(), None).unwrap();
         },
         make: |places| gone(places.join("W/in")),
-        undo: |places| mount("tmpfs", &places.join("W/in"), "tmpfs", MountFlags::empty(), None).unwrap(),
+        undo: |places| mount("tmpfs", places.join("W/in"), "tmpfs", MountFlags::empty(), None).unwrap(),
         reaches: "in/deep/db",
         alias: Some(("mount", "in/deep")),
     },
@@ -98,12 +98,10 @@ const WAYS: &[Way] = &[
         prepare: |places| {
             directory(places.join("W/in"));
             bind(places.private(), places.join("W/in"));
-            mount_remount(&places.join("W/in"), MountFlags::BIND | MountFlags::RDONLY, "").unwrap();
+            mount_remount(places.join("W/in"), MountFlags::BIND | MountFlags::RDONLY, "").unwrap();
         },
-        make: |places| mount_remount(&places.join("W/in"), MountFlags::BIND, "").unwrap(),
-        undo: |places| {
-            mount_remount(&places.join("W/in"), MountFlags::BIND | MountFlags::RDONLY, "").unwrap()
-        },
+        make: |places| mount_remount(places.join("W/in"), MountFlags::BIND, "").unwrap(),
+        undo: |places| mount_remount(places.join("W/in"), MountFlags::BIND | MountFlags::RDONLY, "").unwrap(),
         reaches: "in/db",
         alias: Some(("mount", "in")),
     },
