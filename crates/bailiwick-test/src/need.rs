@@ -52,11 +52,13 @@ pub enum Need {
     Btrfs,
     /// `bindfs` serves a file system from a program of this user.
     Fuse,
+    /// An exfat can be made in a file and served by `exfat-fuse`.
+    ExfatFuse,
 }
 
 impl Need {
     /// Every need, in the order of the table in `tests/skips.toml`.
-    pub const ALL: [Need; 18] = [
+    pub const ALL: [Need; 19] = [
         Need::Root,
         Need::Landlock,
         Need::LandlockAbi6,
@@ -75,6 +77,7 @@ impl Need {
         Need::CoreFiles,
         Need::Btrfs,
         Need::Fuse,
+        Need::ExfatFuse,
     ];
 
     /// Its name in the ledger, in `BAILIWICK_TEST_REQUIRE` and in `tests/skips.toml`.
@@ -99,6 +102,7 @@ impl Need {
             Need::CoreFiles => "core-files",
             Need::Btrfs => "btrfs",
             Need::Fuse => "fuse",
+            Need::ExfatFuse => "exfat-fuse",
         }
     }
 
@@ -128,6 +132,9 @@ impl Need {
             Need::CoreFiles => core_files(),
             Need::Btrfs => runs(Path::new("mkfs.btrfs"), "--version").and_then(|()| loop_device()),
             Need::Fuse => runs(Path::new("bindfs"), "--version").and_then(|()| fuse_device()),
+            Need::ExfatFuse => runs(Path::new("mount.exfat-fuse"), "-V")
+                .and_then(|()| on_path("mkfs.exfat").ok_or("mkfs.exfat is not on PATH".to_owned()))
+                .and_then(|_program| fuse_device().and_then(|()| loop_device())),
         }
     }
 }

@@ -47,6 +47,8 @@ pub(super) enum Doubt {
     Unreliable { fs_type: String },
     /// Both lie on file systems whose contents are kept elsewhere, and may be kept at the same place.
     Elsewhere { root: String, protected: String },
+    /// One lies on a file system of a type that may show the other under another name.
+    Passing { fs_type: String, holds_root: bool },
     /// The mount of one of them is not in the mount table, and others of the same file system are.
     Unlisted,
 }
@@ -156,6 +158,13 @@ impl Outlook {
                 let (ours, their) = (promises(&mount.fs_type), promises(&theirs.fs_type));
                 if same && !ours.is_exact {
                     return Ok(Some(Doubt::Unreliable { fs_type: mount.fs_type.clone() }));
+                }
+                if !same && (ours.may_be_here || their.may_be_here) {
+                    let showing = if ours.may_be_here { mount } else { theirs };
+                    return Ok(Some(Doubt::Passing {
+                        fs_type: showing.fs_type.clone(),
+                        holds_root: ours.may_be_here,
+                    }));
                 }
                 if !same && ours.is_elsewhere && their.is_elsewhere {
                     return Ok(Some(Doubt::Elsewhere {

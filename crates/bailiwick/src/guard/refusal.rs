@@ -240,6 +240,10 @@ impl Doubt {
             Self::Unreliable { fs_type } => format!(
                 "both lie on one file system of type {fs_type}, where one file may have several names and numbers"
             ),
+            Self::Passing { fs_type, holds_root } => format!(
+                "{} on a file system of type {fs_type}, which may show directories of this machine under another name",
+                if *holds_root { "the root, or something mounted in it, lies" } else { "it lies" }
+            ),
             Self::Elsewhere { root, protected } => format!(
                 "both lie on file systems whose contents are kept elsewhere ({root} and {protected}), perhaps at the same place"
             ),
@@ -262,6 +266,13 @@ impl Doubt {
             }
             Self::Layer { .. } => {
                 format!("keep {words} on a file system that is no overlay, or mount the overlay with absolute paths")
+            }
+            Self::Passing { holds_root: true, .. } => {
+                "grant a directory on a local file system such as ext4, xfs or btrfs, with nothing else mounted in it"
+                    .into()
+            }
+            Self::Passing { .. } => {
+                format!("keep {words} on a local file system such as ext4, xfs or btrfs")
             }
             Self::Unreliable { .. } | Self::Elsewhere { .. } => {
                 format!("keep {words}, or the root, on a local file system such as ext4, xfs or btrfs")

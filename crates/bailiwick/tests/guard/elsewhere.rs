@@ -14,6 +14,7 @@ use bailiwick_test::{Need, fixture, requires, root_cases, wait_until};
 use super::aliases::reaches;
 
 use super::{Places, dir, path, protected_at, roots, text};
+use crate::disks::ran;
 use crate::sys::{bind, in_private_mounts, tmpfs};
 
 fn issue(store: &Path, root: impl AsRef<Path>) -> Result<Grant, Error> {
@@ -73,6 +74,23 @@ impl Drop for Served {
         let _gone_already = rustix::mount::unmount(&self.1, rustix::mount::UnmountFlags::DETACH);
         let _gone_already = self.0.kill();
         let _status = self.0.wait();
+    }
+}
+
+/// A loop device, which goes with its last user once this is dropped.
+struct Attached(String);
+
+impl Attached {
+    fn to(image: &Path) -> Self {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(image).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Self(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let _status = Command::new("losetup").args(["--detach", &self.0]).status();
     }
 }
 
@@ -145,16 +163,58 @@ root_cases! {
             let grant = issue(&store, &root).unwrap();
             drop((one, two));
             grant.recheck().unwrap();
-            // One on a root's own directory makes the difference between two commands.
-            let point = dir(world.write_root().join("in"));
+            // A store on it, and the root beside: what is written in the root's directory may be the store's.
             let one = Served::start(&source, &served);
-            let grant = issue(&served.join("P"), world.write_root()).unwrap();
-            let two = Served::start(&store, &point);
-            assert_eq!(grant.recheck().unwrap_err().kind(), ErrorKind::RootUnprovable);
-            drop(two);
-            grant.recheck().unwrap();
-            drop(grant);
+            let error = issue(&served.join("P"), world.write_root()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::RootUnprovable, "{error:?}");
             drop(one);
+            // The store served below a root, between two commands; and as a root.
+            let point = dir(world.write_root().join("in"));
+            let grant = issue(&store, world.write_root()).unwrap();
+            let one = Served::start(&store, &point);
+            assert!(reaches(&point.join("db"), &store.join("db")));
+            for error in [grant.recheck().unwrap_err(), issue(&store, &point).unwrap_err()] {
+                assert_eq!(error.kind(), ErrorKind::RootUnprovable, "{error:?}");
+                assert!(text(&error, "fact").contains("fuse"), "{error:?}");
+            }
+            // Served read-only, nothing can be written through it.
+            rustix::mount::mount_remount(
+                &point,
+                rustix::mount::MountFlags::BIND | rustix::mount::MountFlags::RDONLY,
+                "",
+            )
+            .unwrap();
+            assert!(fs::write(point.join("db"), "w").is_err());
+            grant.recheck().unwrap();
+            drop(one);
+            grant.recheck().unwrap();
+        });
+    }
+
+    /// A file system that folds case and gives one directory another number under each spelling.
+    fn exfat_mount(world: &World) {
+        requires!(Need::ExfatFuse, "mounts a file system that folds case");
+        in_private_mounts(world, |world| {
+            let (image, at) = (world.path().join("exfat.image"), dir(world.path().join("exfat")));
+            fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+            ran("mkfs.exfat", &[&image]);
+            let device = Attached::to(&image);
+            ran("mount.exfat-fuse", &[device.0.as_ref(), at.as_os_str()]);
+            assert!(fixture::is_mount_point(&at));
+            let store = dir(at.join("P"));
+            fs::write(store.join("db"), "s").unwrap();
+            dir(store.join("sub"));
+            let spelled = at.join("p");
+            assert!(reaches(&spelled.join("db"), &store.join("db")));
+            for root in [spelled.clone(), spelled.join("sub"), dir(at.join("W"))] {
+                let error = issue(&store, &root).unwrap_err();
+                let kinds = [ErrorKind::RootOverlap, ErrorKind::RootUnprovable, ErrorKind::RootNotAccessible];
+                assert!(kinds.contains(&error.kind()), "{error:?}");
+            }
+            assert_eq!(issue(&store, at.join("W")).unwrap_err().kind(), ErrorKind::RootUnprovable);
+            // The twins: one of the two elsewhere, and the file system is that of a disk.
+            issue(&store, world.write_root()).unwrap();
+            issue(&world.private(), at.join("W")).unwrap();
         });
     }
 }
