@@ -307,8 +307,9 @@ impl<'a> Examined<'a> {
         beneath: &[Beneath<'_>],
     ) {
         let mut other_names = Vec::new();
-        let (relation, fact) = if let Some(met) = meet(chain, object.id().map(|id| id.key()), object.above())
-        {
+        // Without a look nothing is granted, and what was seen at first still serves to tell why.
+        let above = outlook.map_or(object.above(), |outlook| outlook.above(number));
+        let (relation, fact) = if let Some(met) = meet(chain, object.id().map(|id| id.key()), above) {
             let Meet { relation, key, levels } = met;
             self.refusals
                 .push(Overlap { index: self.index, root, object, relation, met: key, levels }.error());
@@ -329,7 +330,7 @@ impl<'a> Examined<'a> {
                 (Some(Relation::Alias), fact)
             } else {
                 match outlook.doubt(number, object, root, beneath) {
-                    Ok(None) => (None, apart(chain, object)),
+                    Ok(None) => (None, apart(chain, above)),
                     Ok(Some(doubt)) => {
                         self.refusals.push(refusal::doubt(self.index, root, object, &doubt));
                         (None, Fact::Unproven { why: doubt.why() })
@@ -341,7 +342,7 @@ impl<'a> Examined<'a> {
                 }
             }
         } else {
-            (None, apart(chain, object))
+            (None, apart(chain, above))
         };
         self.comparisons.push(Comparison {
             protected: object.canonical().into(),
@@ -369,6 +370,6 @@ fn meeting(key: Key, levels: usize) -> Meeting {
     Meeting { device: key.device(), inode: key.inode().to_string(), levels }
 }
 
-fn apart(chain: &[Node], object: &ProtectedObject) -> Fact {
-    Fact::Apart { above_root: chain.len() - 1, above_protected: object.above().len() }
+fn apart(chain: &[Node], above: &[Key]) -> Fact {
+    Fact::Apart { above_root: chain.len() - 1, above_protected: above.len() }
 }

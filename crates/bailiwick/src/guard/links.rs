@@ -245,8 +245,10 @@ fn search_one(
     }
     let mut found = Vec::new();
     let own = outlook.table.get(root.id().mount);
-    let beneath = mounts_beneath(&outlook.table, root)?;
-    let mut opened: Vec<PinnedDir> = Vec::new();
+    let mut beneath = mounts_beneath(&outlook.table, root)?;
+    // A name that cannot be written through reaches nothing.
+    beneath.retain(|beneath| !beneath.mount.read_only);
+    let mut opened: Vec<(PinnedDir, PathBuf)> = Vec::new();
     let mut starts: Vec<Start<'_>> = Vec::new();
     if own.is_none_or(|mount| devices.contains(&mount.device)) {
         starts.push(Start { dir: root.as_fd(), path: root.canonical() });
@@ -276,16 +278,23 @@ fn search_one(
         }
         let inside = location.path.strip_prefix("/").unwrap_or(&location.path);
         match PinnedDir::open(&upper.path.join(inside)) {
-            Ok(dir) => opened.push(dir),
+            Ok(dir) => opened.push((dir, path)),
             Err(Fault::NotFound { .. } | Fault::NotDirectory { .. }) => {}
             Err(fault) => return Err(fault.into()),
         }
     }
-    starts.extend(opened.iter().map(|dir| Start { dir: dir.as_fd(), path: dir.canonical() }));
+    starts.extend(opened.iter().map(|(dir, _)| Start { dir: dir.as_fd(), path: dir.canonical() }));
     let report = run(&starts, &sought, protected).map_err(Stopped::Scan)?;
     for (key, name) in report.names {
         if let Some(target) = targets.get(&key) {
-            found.push(OtherName { target: target.clone(), key, name });
+            // Told by the name at which commands find it, and that may be found by both.
+            let shown = opened
+                .iter()
+                .find_map(|(upper, shown)| Some(shown.join(name.strip_prefix(upper.canonical()).ok()?)));
+            let name = shown.unwrap_or(name);
+            if !found.iter().any(|other| other.name == name) {
+                found.push(OtherName { target: target.clone(), key, name });
+            }
         }
     }
     if found.is_empty() {

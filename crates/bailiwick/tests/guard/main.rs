@@ -6,9 +6,13 @@
 #![expect(clippy::unwrap_used, reason = "a helper that cannot do its part fails the case")]
 
 mod aliases;
+mod disks;
+mod elsewhere;
+mod filesystems;
 mod host;
 mod mounts;
 mod overlap;
+mod overlays;
 mod recheck;
 mod shape;
 mod spelling;
