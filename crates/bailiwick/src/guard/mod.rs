@@ -14,7 +14,8 @@
 //! 4. Mounts, both ways: every place at which a protected object, a part of it, or a directory above it is seen
 //!    through another mount is compared like the object itself. A mount that another one covers shows nothing.
 //! 5. Overlays, both ways: the directories that the overlay of a protected object is made of, and the overlays that
-//!    write to where one lies.
+//!    write to where one lies. Of layers that cannot be found by their names, as in a container, what the kernel tells
+//!    of them is compared: file handles, places within file systems, birth times.
 //! 6. Hard links: a protected file with more than one name has its other names searched for in the roots.
 //! 7. What is mounted beneath a root: no device of this host, and no control of the kernel.
 //!
@@ -24,6 +25,7 @@
 mod examine;
 mod forbidden;
 mod grant;
+mod layers;
 mod links;
 mod outlook;
 mod protected;

@@ -39,8 +39,8 @@ pub(super) struct Alias {
 pub(super) enum Doubt {
     /// It would be seen here, where this user cannot look.
     Blind { name: std::path::PathBuf, kind: AliasKind },
-    /// A layer of an overlay cannot be found.
-    Layer { layer: std::path::PathBuf, why: &'static str, device: String },
+    /// A layer of an overlay cannot be found, and what can be told without it does not decide.
+    Layer { layer: std::path::PathBuf, why: &'static str, device: String, undecided: String },
     /// The file system shows one object under several names or numbers.
     Unreliable { fs_type: String },
     /// Both lie on file systems whose contents are kept elsewhere, and may be kept at the same place.
@@ -95,7 +95,8 @@ impl Outlook {
         }
     }
 
-    /// Why it cannot be told whether a root, with everything mounted beneath it, reaches an object.
+    /// Why it cannot be told whether a root, with everything mounted beneath it, reaches an object. Layers that cannot
+    /// be found are for [`layers`](super::layers).
     pub(super) fn doubt(
         &self,
         number: usize,
@@ -118,22 +119,6 @@ impl Outlook {
             return Ok(shared.then_some(Doubt::Unlisted));
         }
         let mounts = || own.into_iter().chain(beneath.iter().map(|beneath| beneath.mount));
-        let on = |device: Device| mounts().any(|mount| mount.device == device);
-        let only_on = |device: Device| mounts().all(|mount| mount.device == device);
-        let unresolved =
-            views.layers_unresolved.iter().find(|unresolved| !only_on(unresolved.device)).or_else(|| {
-                views.uppers_unresolved.iter().find(|unresolved| {
-                    on(unresolved.device)
-                        && views.locations.iter().any(|location| location.device != unresolved.device)
-                })
-            });
-        if let Some(unresolved) = unresolved {
-            return Ok(Some(Doubt::Layer {
-                layer: unresolved.layer.clone(),
-                why: unresolved.why,
-                device: unresolved.device.to_string(),
-            }));
-        }
         for location in &views.locations {
             let Some(theirs) = self.table.iter().find(|mount| mount.device == location.device) else {
                 continue;

@@ -27,5 +27,6 @@ mod tests;
 pub(crate) use fault::{InventoryFault, ScanStop};
 pub(crate) use inventory::{Inventory, WalkLimits};
 pub(crate) use linked::LinkedFile;
-pub(crate) use scan::{ScanLimits, ScanProgress, ScanReport, Start, scan};
+pub(super) use scan::open_list;
+pub(crate) use scan::{ScanLimits, ScanProgress, ScanReport, Start, scan, scan_for_handles};
 pub(crate) use single::FileInventory;

@@ -13,6 +13,7 @@ use std::time::Instant;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
+use super::super::mount::FileHandle;
 use super::super::object::Key;
 use super::fault::ScanStop;
 use super::glance::Glance;
@@ -110,8 +111,35 @@ pub(crate) fn scan<S: BuildHasher>(
     limits: &ScanLimits,
     progress: Option<Progress<'_>>,
 ) -> Result<ScanReport, ScanStop> {
+    run(starts, Targets::new(targets), limits, progress)
+}
+
+/// Looks below each start for objects, of any type, that are known by their file handles alone. The starts
+/// themselves are not compared.
+///
+/// As [`scan`] in everything else: entries are sorted out by their numbers and proved by their handles.
+///
+/// # Errors
+/// As [`scan`], and where a file system gives no handle for an object whose number is looked for.
+///
+/// # Kernel
+/// As for [`handle`](super::super::mount::handle).
+pub(crate) fn scan_for_handles(
+    starts: &[Start<'_>],
+    handles: &[FileHandle],
+    limits: &ScanLimits,
+    progress: Option<Progress<'_>>,
+) -> Result<ScanReport, ScanStop> {
+    run(starts, Targets::by_handle(handles), limits, progress)
+}
+
+fn run(
+    starts: &[Start<'_>],
+    targets: Targets,
+    limits: &ScanLimits,
+    progress: Option<Progress<'_>>,
+) -> Result<ScanReport, ScanStop> {
     let begin = Instant::now();
-    let targets = Targets::new(targets);
     let mut jobs = VecDeque::new();
     for start in starts {
         jobs.extend(open_start(start, &targets)?);
@@ -164,7 +192,7 @@ fn open_start(start: &Start<'_>, targets: &Targets) -> Result<Option<Job>, ScanS
 }
 
 /// Opens a directory that is held already, for reading.
-pub(super) fn open_list(dir: BorrowedFd<'_>) -> Result<std::os::fd::OwnedFd, Errno> {
+pub(in super::super) fn open_list(dir: BorrowedFd<'_>) -> Result<std::os::fd::OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::BENEATH;
     rustix::io::retry_on_intr(|| openat2(dir, c".", flags, Mode::empty(), resolve))

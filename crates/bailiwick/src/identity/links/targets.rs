@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
+use super::super::mount::FileHandle;
 use super::super::object::Key;
 
 /// Device numbers, major and minor, as `statx` gives them.
@@ -89,6 +90,14 @@ impl Inodes {
 #[derive(Debug)]
 pub(super) struct Targets {
     devices: Vec<(Device, Inodes)>,
+    handles: Option<Handles>,
+}
+
+/// Objects, of any type, that are known by their file handles alone, and the numbers that entries of theirs may have.
+#[derive(Debug)]
+struct Handles {
+    numbers: Inodes,
+    handles: Vec<FileHandle>,
 }
 
 impl Targets {
@@ -97,11 +106,31 @@ impl Targets {
         for key in keys {
             devices.entry(key.device).or_default().push(key.inode);
         }
-        Self { devices: devices.into_iter().map(|(device, list)| (device, Inodes::new(list))).collect() }
+        let devices = devices.into_iter().map(|(device, list)| (device, Inodes::new(list))).collect();
+        Self { devices, handles: None }
     }
 
-    /// Those on one device.
+    /// Objects by their file handles, on whichever device the starts are.
+    pub(super) fn by_handle(handles: &[FileHandle]) -> Self {
+        let numbers = Inodes::new(handles.iter().flat_map(FileHandle::entry_numbers).collect());
+        Self { devices: Vec::new(), handles: Some(Handles { numbers, handles: handles.to_vec() }) }
+    }
+
+    /// Whether objects are known by their handles.
+    pub(super) fn are_handles(&self) -> bool {
+        self.handles.is_some()
+    }
+
+    /// Whether an object with this handle is looked for.
+    pub(super) fn has_handle(&self, handle: &FileHandle) -> bool {
+        self.handles.iter().flat_map(|known| &known.handles).any(|known| known.is_same_file(handle))
+    }
+
+    /// The numbers looked for on one device.
     pub(super) fn on(&self, device: Device) -> Option<&Inodes> {
+        if let Some(handles) = &self.handles {
+            return Some(&handles.numbers);
+        }
         self.devices.iter().find(|(known, _)| *known == device).map(|(_, inodes)| inodes)
     }
 
@@ -115,6 +144,9 @@ impl Targets {
     /// btrfs numbers its subvolumes at will, but always without a major number. Of a file system whose numbers are
     /// not known to be its own nothing can be said.
     pub(super) fn may_lie_on(&self, numbers: Numbers, device: Device) -> bool {
+        if self.are_handles() {
+            return true;
+        }
         match numbers {
             Numbers::Entry => self.on(device).is_some(),
             Numbers::EntryPerDirectory => self.devices.iter().any(|((major, _), _)| *major == 0),

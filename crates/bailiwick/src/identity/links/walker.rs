@@ -12,6 +12,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::super::mount::handle;
 use super::fault::ScanStop;
 use super::glance::Glance;
 use super::level::{Level, Levels};
@@ -278,6 +279,13 @@ impl<'a> Walker<'a> {
                         }
                         continue;
                     }
+                    if shared.targets.are_handles() {
+                        if !by_number {
+                            self.look(dir, name, inodes)?;
+                        } else if inodes.is_some_and(|inodes| inodes.has(entry.ino())) {
+                            self.confirm_handle(dir, name)?;
+                        }
+                    }
                     true
                 }
                 FileType::Unknown => self.look(dir, name, inodes)?,
@@ -320,8 +328,18 @@ impl<'a> Walker<'a> {
             Err(Errno::NOENT) => return Ok(false),
             Err(errno) => return Err(sort("statx", errno, self.path_of(Some(name)))),
         };
-        if glance.kind == FileType::Directory {
-            return Ok(!matches!(name.to_bytes(), b"." | b".."));
+        let is_directory = glance.kind == FileType::Directory;
+        if is_directory && matches!(name.to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+        if self.shared.targets.are_handles() {
+            if inodes.is_some_and(|inodes| inodes.has(glance.key.inode)) {
+                self.confirm_handle(dir, name)?;
+            }
+            return Ok(is_directory);
+        }
+        if is_directory {
+            return Ok(true);
         }
         let is_target = match self.numbers {
             Numbers::Status => self.shared.targets.has(glance.key),
@@ -336,8 +354,42 @@ impl<'a> Walker<'a> {
         Ok(false)
     }
 
+    /// Proves by its file handle what the number of an entry says: other file systems, and other subvolumes, have
+    /// objects with the same number.
+    fn confirm_handle(&self, dir: &OwnedFd, name: &CStr) -> Result<(), ScanStop> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_XDEV
+            | ResolveFlags::NO_SYMLINKS
+            | ResolveFlags::NO_MAGICLINKS
+            | ResolveFlags::BENEATH;
+        let object = match rustix::io::retry_on_intr(|| openat2(dir, name, flags, Mode::empty(), resolve)) {
+            Ok(object) => object,
+            // Covered by a mount, so it cannot be reached.
+            Err(Errno::XDEV) => return Ok(()),
+            Err(Errno::NOENT) => return Err(ScanStop::Changed { path: self.path_of(Some(name)) }),
+            Err(errno) => return Err(sort("openat2", errno, self.path_of(Some(name)))),
+        };
+        let path = self.path_of(Some(name));
+        let handle = match handle(&object, &path) {
+            Ok(Some(handle)) => handle,
+            Ok(None) => return Err(sort("name_to_handle_at", Errno::OPNOTSUPP, path)),
+            Err(fault) => {
+                let errno = fault.cause().map_or(Errno::IO, SystemCall::errno);
+                return Err(sort("name_to_handle_at", errno, path));
+            }
+        };
+        if self.shared.targets.has_handle(&handle) {
+            let glance = Glance::at(&object).map_err(|errno| sort("statx", errno, path.clone()))?;
+            self.shared.add_name(glance.key, path);
+        }
+        Ok(())
+    }
+
     /// Proves by `statx` what the number of an entry says.
     fn confirm(&self, dir: &OwnedFd, name: &CStr) -> Result<(), ScanStop> {
+        if self.shared.targets.are_handles() {
+            return self.confirm_handle(dir, name);
+        }
         match Glance::entry(dir, name) {
             Ok(glance) if self.shared.targets.has(glance.key) => {
                 self.shared.add_name(glance.key, self.path_of(Some(name)));

@@ -41,10 +41,53 @@ pub(crate) struct Layer {
 /// Type of a handle that overlayfs made: `OVL_FILEID_V1` of `fs/overlayfs/overlayfs.h`.
 const OVERLAY: i32 = 0xf8;
 
+/// Type of a handle of btrfs: `FILEID_BTRFS_WITHOUT_PARENT` of `linux/exportfs.h`.
+const BTRFS: i32 = 0x4d;
+
 impl FileHandle {
     /// The layer it is in, if it was asked of an overlay.
     pub(crate) fn layer(&self) -> Option<&Layer> {
         self.layer.as_ref()
+    }
+
+    /// The same handle as the layer's own file system gives it.
+    pub(crate) fn into_real(self) -> Self {
+        Self { layer: None, ..self }
+    }
+
+    /// The inode number that the handle holds, where its form is known to hold one.
+    ///
+    /// A form is not bound to one type of file system: believe it for a file system of which it has been seen, on
+    /// another object, that it holds the inode number there.
+    ///
+    /// # Source
+    /// `fs/libfs.c` (ext4, f2fs and others: number and generation), `mm/shmem.c`, `fs/xfs/xfs_export.c`,
+    /// `fs/btrfs/export.c` of Linux 6.18.
+    pub(crate) fn inode(&self) -> Option<u64> {
+        let low = |at: usize| Some(u32::from_ne_bytes(self.bytes.get(at..at + 4)?.try_into().ok()?));
+        let whole = |at: usize| Some(u64::from_ne_bytes(self.bytes.get(at..at + 8)?.try_into().ok()?));
+        match (self.kind, self.bytes.len()) {
+            (1, 8) => low(0).map(u64::from),
+            (1, 12) => Some(u64::from(low(4)?) | u64::from(low(8)?) << 32),
+            (0x81, 12) | (BTRFS, 20) => whole(0),
+            _ => None,
+        }
+    }
+
+    /// Every number under which a directory may list the object: its inode number, and for the root of a subvolume of
+    /// btrfs that of the subvolume.
+    pub(crate) fn entry_numbers(&self) -> impl Iterator<Item = u64> {
+        /// Inode number of every subvolume's root: `BTRFS_FIRST_FREE_OBJECTID`.
+        const SUBVOLUME_ROOT: u64 = 256;
+        let inode = self.inode();
+        let subvolume = (self.kind == BTRFS && inode == Some(SUBVOLUME_ROOT))
+            .then(|| self.bytes.get(8..16)?.try_into().ok().map(u64::from_ne_bytes));
+        inode.into_iter().chain(subvolume.flatten())
+    }
+
+    /// Whether both have one form. A file system gives one form to all its directories, and one to all its files.
+    pub(crate) fn has_form_of(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.bytes.len() == other.bytes.len()
     }
 
     /// Whether both are the same file, **given that both are on the same file system**, which a handle does not

@@ -7,6 +7,7 @@
 
 mod beneath;
 mod find;
+mod hidden;
 mod overlay;
 
 use std::os::fd::OwnedFd;
@@ -24,6 +25,7 @@ use super::resolve::open_exact;
 
 pub(crate) use beneath::{Beneath, mounts_beneath};
 pub(crate) use find::find_views;
+pub(crate) use hidden::{Inside, RealPlace, Sharing, Stack, open_location};
 pub(crate) use overlay::Overlays;
 
 /// How an object comes to have another name.

@@ -1,0 +1,292 @@
+//! Overlays of which layers cannot be found: what can be told without their names.
+//!
+//! In a container the layers of `/` are named by paths of the host, and lie where this mount namespace does not reach.
+//! A directory of the same disk may be mounted here all the same (a volume), and may be a layer, lie in one, or hold
+//! one. Three things that the kernel tells decide it:
+//!
+//! - **File handles.** The handle of an overlay's root is that of its upper directory; that of any other object on it is
+//!   the handle of the upper object where no lower one is below, else that of the uppermost lower one.
+//! - **Paths within a file system.** The mount table tells them from the file system's own root on, beyond the mount
+//!   and beyond the container. What lies in the upper directory lies there under the path at which the overlay shows
+//!   it: renames and redirects change where a *lower* object is looked for, never an upper one. So a directory at
+//!   `/a/b/c` of its file system can be in an upper directory of that file system only as `/c`, `/b/c` or `/a/b/c` of the
+//!   overlay. (That upper directory is never the root of its file system: the work directory lies beside it.)
+//! - **Birth times.** `statx` through an overlay answers with the birth time of the upper object where there is one.
+//!
+//! # Security
+//! Of lower layers only as much is known as handles tell: the uppermost lower directory at each step of a path. Others,
+//! layers that hold data alone, and the overlay's work directory are not found by this, if they lie where neither the
+//! upper directory nor a known lower one does. Whoever relies on it says so.
+//!
+//! # Source
+//! `ovl_dentry_to_fid`, `ovl_getattr` and `ovl_make_workdir` of Linux 6.18, and own measurements on it (2026-11-30).
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use super::find::{failed, join};
+use crate::identity::fault::Fault;
+use crate::identity::links::open_list;
+use crate::identity::mount::{Device, FileHandle, Location, MountTable, Overlap, Spelling, handle};
+use crate::identity::object::{Look, mount_of};
+use crate::identity::resolve::open_exact;
+
+/// An overlay, by the mount that shows all of it.
+#[derive(Debug)]
+pub(crate) struct Stack {
+    device: Device,
+    mount: u64,
+    point: PathBuf,
+    top: FileHandle,
+}
+
+/// What an overlay shows at a path within it.
+enum Shown {
+    Nothing,
+    /// Something that another mount covers, or that this user cannot look at.
+    Hidden,
+    Object(OwnedFd, PathBuf),
+}
+
+/// An object on a file system that may hold layers, at its place there.
+#[derive(Debug)]
+pub(crate) struct RealPlace {
+    location: Location,
+    look: Look,
+    handle: FileHandle,
+    uuid: Option<[u8; 16]>,
+}
+
+/// Whether an object of a layer may lie on the file system of a [`RealPlace`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// They are on different file systems.
+    Apart,
+    /// They may be on one, and numbers and handles tell its objects apart.
+    Possible,
+    /// It cannot be told.
+    Unknown,
+}
+
+/// Whether a [`RealPlace`] lies in a layer, at a path at which it meets something on the overlay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Inside {
+    No,
+    /// It is what the overlay shows here.
+    Is(PathBuf),
+    /// It may be what the overlay shows here, or would show if nothing covered it.
+    Perhaps(PathBuf),
+}
+
+impl Stack {
+    /// Finds the root of an overlay; `None` where no mount that can be opened shows it, or where the kernel tells no
+    /// handle of it.
+    pub(crate) fn find(table: &MountTable, device: Device) -> Result<Option<Self>, Fault> {
+        let whole = |root: &Path| root == Path::new("/");
+        for mount in table.iter().filter(|mount| mount.device == device && whole(&mount.root)) {
+            let fd = match open_exact(&mount.point) {
+                Ok(fd) => fd,
+                Err(errno @ (Errno::MFILE | Errno::NFILE)) => return Err(failed(&mount.point, errno)),
+                Err(_) => continue,
+            };
+            if mount.root_removed || mount_of(&fd, &mount.point)? != mount.id {
+                continue;
+            }
+            if let Some(top) = handle(&fd, &mount.point)?.filter(|top| top.layer().is_some()) {
+                return Ok(Some(Self { device, mount: mount.id, point: mount.point.clone(), top }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The handle of its upper directory, or of its uppermost lower one where it has no upper.
+    pub(crate) fn top(&self) -> &FileHandle {
+        &self.top
+    }
+
+    fn show(&self, path: &Path) -> Result<Shown, Fault> {
+        let mut name = self.point.clone();
+        let mut shown = None;
+        // Step by step: where another mount covers a step, what is not there proves nothing.
+        for part in path.components().skip_while(|part| *part == std::path::Component::RootDir) {
+            name.push(part);
+            match open_exact(&name) {
+                Ok(fd) if mount_of(&fd, &name)? == self.mount => shown = Some(fd),
+                Ok(_) | Err(Errno::ACCESS | Errno::PERM) => return Ok(Shown::Hidden),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Shown::Nothing),
+                Err(errno) => return Err(failed(&name, errno)),
+            }
+        }
+        match shown {
+            Some(fd) => Ok(Shown::Object(fd, name)),
+            None => match open_exact(&name) {
+                Ok(fd) => Ok(Shown::Object(fd, name)),
+                Err(errno) => Err(failed(&name, errno)),
+            },
+        }
+    }
+
+    /// Handles of an object on the overlay and of the directories above it, the overlay's root left out, as far as they
+    /// exist; `None` where one of them cannot be told.
+    pub(crate) fn chain(&self, path: &Path) -> Result<Option<Vec<FileHandle>>, Fault> {
+        let mut chain = Vec::new();
+        let above: Vec<&Path> = path.ancestors().filter(|above| above.file_name().is_some()).collect();
+        for step in above.into_iter().rev() {
+            match self.show(step)? {
+                Shown::Nothing => break,
+                Shown::Hidden => return Ok(None),
+                Shown::Object(fd, name) => match handle(&fd, &name)? {
+                    Some(handle) if handle.layer().is_some() => chain.push(handle),
+                    _ => return Ok(None),
+                },
+            }
+        }
+        Ok(Some(chain))
+    }
+
+    /// The handle of a file, if it is that of the very file that a write through the overlay changes as long as nothing
+    /// is copied up: one of the upper layer, or one in a directory that a single lower layer makes alone. `None` where
+    /// that cannot be told: a file that was copied up keeps the handle of the lower one.
+    pub(crate) fn exact_handle(&self, path: &Path) -> Result<Option<FileHandle>, Fault> {
+        let Shown::Object(fd, name) = self.show(path)? else { return Ok(None) };
+        let Some(found) = handle(&fd, &name)? else { return Ok(None) };
+        if found.layer().is_some_and(|layer| layer.upper) {
+            return Ok(Some(found));
+        }
+        for above in path.ancestors().skip(1).filter(|above| above.file_name().is_some()) {
+            let Shown::Object(fd, name) = self.show(above)? else { return Ok(None) };
+            let is_lower = handle(&fd, &name)?.and_then(|handle| handle.layer().copied());
+            // A directory that several layers make has one link, whatever the layers have.
+            if is_lower.is_some_and(|layer| !layer.upper) && Look::at(&fd, &name)?.links > 1 {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a place, known to be none of the roots of the layers, lies in one so that it meets what the overlay
+    /// shows at `path`: is that, lies in it, or holds it.
+    pub(crate) fn inside(&self, place: &RealPlace, path: &Path) -> Result<Inside, Fault> {
+        let own: PathBuf = path.components().filter(is_name).collect();
+        let names: Vec<_> = place.location.path.components().filter(is_name).collect();
+        let mut perhaps = None;
+        for first in 0..names.len() {
+            let rest: PathBuf = names[first..].iter().collect();
+            let (rest, own) = (self.location(rest), self.location(own.clone()));
+            // In the overlay's spelling as far as it has one.
+            let at = match rest.overlap(&own, Spelling::Folded) {
+                None => continue,
+                Some(Overlap::Inside) => rest.path,
+                Some(Overlap::Same | Overlap::Around) => {
+                    own.path.components().take(rest.path.components().count()).collect()
+                }
+            };
+            match self.show(&at)? {
+                Shown::Nothing => {}
+                Shown::Hidden => perhaps = Some(at),
+                Shown::Object(fd, name) => {
+                    let Some(shown) = handle(&fd, &name)? else {
+                        perhaps = Some(at);
+                        continue;
+                    };
+                    if shown.is_same_file(&place.handle) {
+                        return Ok(Inside::Is(name));
+                    }
+                    // Its own handle, and not that of something below it.
+                    if shown.layer().is_some_and(|layer| layer.upper) {
+                        continue;
+                    }
+                    match (Look::at(&fd, &name)?.id.born, place.look.id.born) {
+                        (Some(shown), Some(own)) if shown != own => {}
+                        _ => perhaps = Some(name),
+                    }
+                }
+            }
+        }
+        Ok(perhaps.map_or(Inside::No, Inside::Perhaps))
+    }
+
+    fn location(&self, path: PathBuf) -> Location {
+        Location { device: self.device, path }
+    }
+}
+
+fn is_name(part: &std::path::Component<'_>) -> bool {
+    matches!(part, std::path::Component::Normal(_))
+}
+
+impl RealPlace {
+    /// Looks at a place; `None` where the kernel tells no handle of it, or where it lies on an overlay itself.
+    pub(crate) fn look(fd: BorrowedFd<'_>, name: &Path, location: Location) -> Result<Option<Self>, Fault> {
+        let look = Look::at(fd, name)?;
+        let Some(handle) = handle(fd, name)?.filter(|handle| handle.layer().is_none()) else {
+            return Ok(None);
+        };
+        // Nothing but a directory is opened for reading: it might be a device.
+        let readable = (look.file_type == FileType::Directory).then(|| open_list(fd)).and_then(Result::ok);
+        let uuid = readable.and_then(|fd| crate::sys::mount::uuid(fd).ok().flatten());
+        Ok(Some(Self { location, look, handle, uuid }))
+    }
+
+    /// The object.
+    pub(crate) fn object(&self) -> &Look {
+        &self.look
+    }
+
+    /// Whether it is an object of a layer that may lie on its file system.
+    pub(crate) fn is(&self, object: &FileHandle) -> bool {
+        self.handle.is_same_file(object)
+    }
+
+    /// Whether an object of a layer, by the handle that the overlay tells, may lie on the same file system.
+    pub(crate) fn sharing(&self, object: &FileHandle) -> Sharing {
+        if object.inode().is_none() {
+            // A file system that is made of others may be made of this one.
+            return Sharing::Unknown;
+        }
+        if !object.has_form_of(&self.handle) {
+            return Sharing::Apart;
+        }
+        let theirs = object.layer().map(|layer| layer.uuid).filter(|uuid| *uuid != [0; 16]);
+        if let (Some(own), Some(theirs)) = (self.uuid, theirs)
+            && own != [0; 16]
+            && own != theirs
+        {
+            return Sharing::Apart;
+        }
+        if self.handle.inode() == Some(self.look.id.inode) { Sharing::Possible } else { Sharing::Unknown }
+    }
+}
+
+/// Opens what lies at a place within a file system, through any mount that shows it, or the lowest directory above it
+/// that exists: the descriptor, its name, and its own place. `None` where no mount shows it.
+pub(crate) fn open_location(
+    table: &MountTable,
+    sought: &Location,
+) -> Result<Option<(OwnedFd, PathBuf, Location)>, Fault> {
+    for path in sought.path.ancestors() {
+        let mut is_covered = false;
+        for mount in table.iter().filter(|mount| mount.device == sought.device && !mount.root_removed) {
+            let Ok(rest) = path.strip_prefix(&mount.root) else { continue };
+            let name = join(&mount.point, rest);
+            match open_exact(&name) {
+                Ok(fd) if mount_of(&fd, &name)? == mount.id => {
+                    let location = Location { device: sought.device, path: path.into() };
+                    return Ok(Some((fd, name, location)));
+                }
+                Err(errno @ (Errno::MFILE | Errno::NFILE)) => return Err(failed(&name, errno)),
+                // A directory above it instead would not be what is there.
+                Err(Errno::ACCESS | Errno::PERM) => return Ok(None),
+                Ok(_) => is_covered = true,
+                Err(_) => {}
+            }
+        }
+        if is_covered {
+            return Ok(None);
+        }
+    }
+    Ok(None)
+}
