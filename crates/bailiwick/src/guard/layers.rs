@@ -274,6 +274,9 @@ impl Comparison<'_> {
                 Sharing::Unknown => undecided = Some(NO_HANDLE.to_owned()),
             }
         }
+        if !possible.is_empty() && place.is_work_directory() {
+            undecided = Some(work_directory(part.name));
+        }
         let mut inside = Inside::No;
         if possible.iter().any(|layer| place.is(layer)) {
             inside = Inside::Is(part.name.into());
@@ -386,7 +389,8 @@ impl Comparison<'_> {
             (Inside::No, None) if is_whole && place.object().file_type == FileType::Directory => {
                 let node = met.node();
                 let found = self.search_one(node, fd.as_fd(), &name, std::slice::from_ref(&top))?;
-                if let Some((met, _)) = found.into_iter().next() {
+                // A work directory in it takes nothing that the root is to keep.
+                if let Some((met, _)) = found.into_iter().find(|(key, _)| Some(key.inode()) == top.inode()) {
                     let alias = alias(AliasKind::OverlayMerged, part, part.name.into(), part.lies(), met, 0);
                     self.found.push((object, Finding::Alias(alias)));
                 }
@@ -416,12 +420,28 @@ impl Comparison<'_> {
                 .filter(|(handle, _)| handle.inode() == Some(key.inode()))
                 .map(|(_, object)| *object)
                 .collect();
+            if objects.is_empty() {
+                // Which overlay's it is cannot be told.
+                let first = part.wanted.first().map(|(_, object)| *object).unwrap_or_default();
+                let doubt = self.work_doubt(first, &name);
+                self.found.push((first, Finding::Doubt(doubt)));
+            }
             for object in objects {
                 let alias = alias(AliasKind::OverlayLayer, part, name.clone(), Relation::Around, key, levels);
                 self.found.push((object, Finding::Alias(alias)));
             }
         }
         Ok(())
+    }
+
+    fn work_doubt(&self, object: usize, name: &Path) -> Doubt {
+        let unresolved = self.outlook.views.get(object).and_then(|views| views.layers_unresolved.first());
+        Doubt::Layer {
+            layer: unresolved.map_or_else(PathBuf::new, |unresolved| unresolved.layer.clone()),
+            why: unresolved.map_or("it cannot be found", |unresolved| unresolved.why),
+            device: unresolved.map_or_else(String::new, |unresolved| unresolved.device.to_string()),
+            undecided: work_directory(name),
+        }
     }
 
     /// Searches a directory for objects, but for those of which it is known that it does not hold them.
@@ -457,6 +477,11 @@ const NO_CHAIN: &str = "a directory above what is protected cannot be looked at 
 fn perhaps(name: &Path) -> String {
     let name = Quoted::new(name).to_string();
     format!("by its place on its file system the other one may be what that overlay shows at {name}")
+}
+
+fn work_directory(name: &Path) -> String {
+    let name = Quoted::new(name).to_string();
+    format!("{name} has the form of the directory in which an overlay prepares what it writes")
 }
 
 fn several_names(file: &Path) -> String {

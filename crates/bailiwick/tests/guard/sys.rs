@@ -93,7 +93,10 @@ pub(crate) fn with_umask<T: Send>(mask: u32, body: impl FnOnce() -> T + Send) ->
     }
 }
 
-fn on_a_thread_with_its_own<T: Send>(what: i32, body: impl FnOnce() -> T + Send) -> std::thread::Result<T> {
+pub(crate) fn on_a_thread_with_its_own<T: Send>(
+    what: i32,
+    body: impl FnOnce() -> T + Send,
+) -> std::thread::Result<T> {
     std::thread::scope(|scope| {
         scope
             .spawn(|| {

@@ -30,3 +30,4 @@ pub(crate) use linked::LinkedFile;
 pub(super) use scan::open_list;
 pub(crate) use scan::{ScanLimits, ScanProgress, ScanReport, Start, scan, scan_for_handles};
 pub(crate) use single::FileInventory;
+pub(super) use walker::WORK_NAMES;

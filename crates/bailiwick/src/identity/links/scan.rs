@@ -115,7 +115,7 @@ pub(crate) fn scan<S: BuildHasher>(
 }
 
 /// Looks below each start for objects, of any type, that are known by their file handles alone. The starts
-/// themselves are not compared.
+/// themselves are not compared. Directories that have the form of an overlay's work directory are reported too.
 ///
 /// As [`scan`] in everything else: entries are sorted out by their numbers and proved by their handles.
 ///

@@ -121,6 +121,11 @@ impl Targets {
         self.handles.is_some()
     }
 
+    /// Whether an entry with this number may name an object that is known by its handle.
+    pub(super) fn may_have_handle(&self, inode: u64) -> bool {
+        self.handles.as_ref().is_some_and(|known| known.numbers.has(inode))
+    }
+
     /// Whether an object with this handle is looked for.
     pub(super) fn has_handle(&self, handle: &FileHandle) -> bool {
         self.handles.iter().flat_map(|known| &known.handles).any(|known| known.is_same_file(handle))

@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{
@@ -12,7 +12,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::super::fault::Fault;
 use super::super::mount::handle;
+use super::super::object::Look;
 use super::fault::ScanStop;
 use super::glance::Glance;
 use super::level::{Level, Levels};
@@ -22,6 +24,12 @@ use crate::error::SystemCall;
 
 /// Bytes of entries that the kernel is asked for at once. Measured: 32 KiB is slower, 256 KiB no faster.
 const BATCH: usize = 128 << 10;
+
+/// What the kernel calls the directories that it makes, with mode 000, in the work directory of an overlay.
+///
+/// # Source
+/// `OVL_WORKDIR_NAME` and `OVL_INDEXDIR_NAME` of `fs/overlayfs/overlayfs.h`, `ovl_workdir_create`.
+pub(in super::super) const WORK_NAMES: [&[u8]; 2] = [b"work", b"index"];
 
 /// Directories inside one another at most.
 pub(crate) const DEPTH_LIMIT: usize = 131_072;
@@ -282,8 +290,11 @@ impl<'a> Walker<'a> {
                     if shared.targets.are_handles() {
                         if !by_number {
                             self.look(dir, name, inodes)?;
-                        } else if inodes.is_some_and(|inodes| inodes.has(entry.ino())) {
+                        } else if shared.targets.may_have_handle(entry.ino()) {
                             self.confirm_handle(dir, name)?;
+                        }
+                        if WORK_NAMES.contains(&name.to_bytes()) {
+                            self.check_work_directory(dir, name)?;
                         }
                     }
                     true
@@ -333,7 +344,7 @@ impl<'a> Walker<'a> {
             return Ok(false);
         }
         if self.shared.targets.are_handles() {
-            if inodes.is_some_and(|inodes| inodes.has(glance.key.inode)) {
+            if self.shared.targets.may_have_handle(glance.key.inode) {
                 self.confirm_handle(dir, name)?;
             }
             return Ok(is_directory);
@@ -352,6 +363,20 @@ impl<'a> Walker<'a> {
             self.shared.add_name(glance.key, self.path_of(Some(name)));
         }
         Ok(false)
+    }
+
+    /// Enters a directory that has the form of an overlay's work directory.
+    fn check_work_directory(&self, dir: &OwnedFd, name: &CStr) -> Result<(), ScanStop> {
+        let path = self.path_of(Some(name));
+        match Look::entry(dir, Path::new(OsStr::from_bytes(name.to_bytes())), &path) {
+            Ok(look) if look.mode == 0 => self.shared.add_name(look.id.key(), path),
+            Ok(_) | Err(Fault::NotFound { .. }) => {}
+            Err(fault) => {
+                let errno = fault.cause().map_or(Errno::IO, SystemCall::errno);
+                return Err(sort("statx", errno, path));
+            }
+        }
+        Ok(())
     }
 
     /// Proves by its file handle what the number of an entry says: other file systems, and other subvolumes, have

@@ -13,15 +13,17 @@
 //!   overlay. (That upper directory is never the root of its file system: the work directory lies beside it.)
 //! - **Birth times.** `statx` through an overlay answers with the birth time of the upper object where there is one.
 //!
+//! The work directory of an overlay is known by its form: the kernel makes a directory in it that nobody may enter.
+//!
 //! # Security
 //! Of lower layers only as much is known as handles tell: the uppermost lower directory at each step of a path. Others,
-//! layers that hold data alone, and the overlay's work directory are not found by this, if they lie where neither the
-//! upper directory nor a known lower one does. Whoever relies on it says so.
+//! and layers that hold data alone, are not found by this. Whoever relies on it says so.
 //!
 //! # Source
 //! `ovl_dentry_to_fid`, `ovl_getattr` and `ovl_make_workdir` of Linux 6.18, and own measurements on it (2026-11-30).
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
@@ -29,7 +31,7 @@ use rustix::io::Errno;
 
 use super::find::{failed, join};
 use crate::identity::fault::Fault;
-use crate::identity::links::open_list;
+use crate::identity::links::{WORK_NAMES, open_list};
 use crate::identity::mount::{Device, FileHandle, Location, MountTable, Overlap, Spelling, handle};
 use crate::identity::object::{Look, mount_of};
 use crate::identity::resolve::open_exact;
@@ -234,6 +236,14 @@ impl RealPlace {
     /// The object.
     pub(crate) fn object(&self) -> &Look {
         &self.look
+    }
+
+    /// Whether it has the form of a directory that the kernel makes in the work directory of an overlay.
+    pub(crate) fn is_work_directory(&self) -> bool {
+        let name = self.location.path.file_name().map(OsStrExt::as_bytes);
+        self.look.file_type == FileType::Directory
+            && self.look.mode == 0
+            && name.is_some_and(|name| WORK_NAMES.contains(&name))
     }
 
     /// Whether it is an object of a layer that may lie on its file system.

@@ -1,0 +1,343 @@
+//! Containers: `/` is an overlay whose layers are named by paths of the host, and a volume is mounted from the disk on
+//! which those layers lie, or from another one. Real mounts, entered by `pivot_root`.
+
+use std::ffi::CString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bailiwick::guard::{self, Grant, LinkSearch, ProtectedSet};
+use bailiwick::store::StorePlace;
+use bailiwick::{Error, ErrorKind};
+use bailiwick_test::host::{self, Host};
+use bailiwick_test::{Need, requires, root_cases, user_cases};
+
+use super::{Places, dir, path, roots, text};
+use crate::sys::{bind, in_private_mounts, on_a_thread_with_its_own, tmpfs};
+
+/// A disk of a host with the layers of a container, and the container's `/`, mounted and not entered yet.
+///
+/// | on the disk | what |
+/// |---|---|
+/// | `docker/l1` | lower layer with `usr/bin/agent` and `etc/agent/low` |
+/// | `docker/l2` | layer above it with `etc/agent/high` |
+/// | `docker/id/diff`, `docker/id/work` | upper layer, with `store` and `other`, and its work directory |
+/// | `volumes/ws` | a volume |
+///
+/// `etc/agent` is made of all three layers.
+struct Container {
+    disk: PathBuf,
+    merged: PathBuf,
+}
+
+/// Makes the disk of this type below `base` and mounts it.
+fn disk(fs_type: &str, base: &Path) -> PathBuf {
+    let at = dir(base.join("disk"));
+    if fs_type == "tmpfs" {
+        tmpfs(&at);
+        return at;
+    }
+    let image = base.join("image");
+    fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
+    for command in [
+        Command::new(format!("mkfs.{fs_type}")).arg("-q").arg(&image),
+        Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at),
+    ] {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{command:?}: {output:?}");
+    }
+    at
+}
+
+impl Container {
+    fn make(world: &Places, fs_type: &str, options: &str) -> Self {
+        let disk = disk(fs_type, world.path());
+        let docker = dir(disk.join("docker"));
+        for (place, content) in [
+            ("l1/usr/bin/agent", "agent"),
+            ("l1/etc/agent/low", "low"),
+            ("l2/etc/agent/high", "high"),
+            ("id/diff/store/db", "s"),
+            ("id/diff/other/file", "x"),
+        ] {
+            dir(docker.join(place).parent().unwrap());
+            fs::write(docker.join(place), content).unwrap();
+        }
+        dir(docker.join("id/work"));
+        dir(disk.join("volumes/ws/sub"));
+        dir(docker.join("l"));
+        super::link("../l1", docker.join("l/AAAA"));
+        super::link("../l2", docker.join("l/BBBB"));
+        let merged = dir(world.path().join("merged"));
+        std::env::set_current_dir(&docker).unwrap();
+        let id = docker.join("id");
+        let layers = format!(
+            "lowerdir=l/BBBB:l/AAAA,upperdir={},workdir={}{options}",
+            id.join("diff").display(),
+            id.join("work").display()
+        );
+        use rustix::mount::{MountFlags, mount};
+        let layers = CString::new(layers).unwrap();
+        mount("overlay", &merged, "overlay", MountFlags::empty(), Some(layers.as_c_str())).unwrap();
+        std::env::set_current_dir("/").unwrap();
+        // Made of all layers, by a copy up.
+        fs::write(merged.join("etc/agent/new"), "new").unwrap();
+        for point in ["proc", "work", "data", "src", "old"] {
+            dir(merged.join(point));
+        }
+        Self { disk, merged }
+    }
+
+    fn on_disk(&self, place: &str) -> PathBuf {
+        self.disk.join(place)
+    }
+
+    /// Runs `body` in the container, with these directories of the host mounted in it.
+    fn enter<T: Send>(&self, volumes: &[(&Path, &str)], body: impl FnOnce() -> T + Send) -> T {
+        let outcome = on_a_thread_with_its_own(libc::CLONE_NEWNS, || {
+            rustix::mount::mount_bind_recursive("/proc", self.merged.join("proc")).unwrap();
+            for (source, point) in volumes {
+                bind(source, self.merged.join(point));
+            }
+            // `pivot_root` wants a mount that nothing has been mounted by at the same place.
+            rustix::process::pivot_root(&self.merged, self.merged.join("old")).unwrap();
+            std::env::set_current_dir("/").unwrap();
+            rustix::mount::unmount("/old", rustix::mount::UnmountFlags::DETACH).unwrap();
+            assert!(!self.disk.exists(), "the disk can be reached");
+            body()
+        });
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// What a grant says for the workspace `/work`, this being mounted there, and the store on the overlay.
+    fn workspace(&self, source: &Path) -> Result<(), Error> {
+        self.enter(&[(source, "work")], || {
+            let grant = issue("/store", "/work", LinkSearch::default())?;
+            grant.recheck()
+        })
+    }
+}
+
+/// A grant for one root, the store being here, with the program and the configuration of the image protected.
+fn issue(store: &str, root: &str, search: LinkSearch) -> Result<Grant, Error> {
+    let set = ProtectedSet::around_place(&StorePlace::find(store).unwrap())
+        .protect(&["/usr/bin/agent".into(), "/etc/agent".into()])
+        .link_search(search)
+        .build()
+        .unwrap();
+    guard::issue(&roots(&[root]), set)
+}
+
+/// A bound that any search exceeds.
+fn no_search() -> LinkSearch {
+    LinkSearch::default().entries(0)
+}
+
+#[track_caller]
+fn assert_layer(outcome: Result<(), Error>, name: &str) {
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::RootOverlap, "{error:?}");
+    assert_eq!((text(&error, "relation"), text(&error, "alias")), ("alias", "overlay-layer"), "{error:?}");
+    assert_eq!(path(&error, "other_name"), Path::new(name), "{error:?}");
+    assert_eq!(error.hints().len(), 1, "{error:?}");
+}
+
+#[track_caller]
+fn assert_unprovable(outcome: Result<(), Error>) {
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::RootUnprovable, "{error:?}");
+}
+
+/// The store on the overlay, the workspace a volume of the disk that holds the layers.
+fn workspace_on_a_volume(world: &Places, fs_type: &str, options: &str) {
+    let container = Container::make(world, fs_type, options);
+    let at = |place: &str| container.on_disk(place);
+    container.workspace(&at("volumes/ws")).unwrap();
+    // Around the upper directory, that directory, and what is private in it.
+    assert_layer(container.workspace(&at("docker")), "/work/id/diff");
+    assert_layer(container.workspace(&container.disk), "/work/docker/id/diff");
+    assert_layer(container.workspace(&at("docker/id")), "/work/diff");
+    assert_layer(container.workspace(&at("docker/id/diff")), "/work");
+    assert_layer(container.workspace(&at("docker/id/diff/store")), "/work");
+    // The same directory is in a lower layer too, and only its birth tells.
+    assert_unprovable(container.workspace(&at("docker/id/diff/etc")));
+    assert_unprovable(container.workspace(&at("docker/id/diff/etc/agent")));
+    // In the upper directory, and away from everything private.
+    container.workspace(&at("docker/id/diff/other")).unwrap();
+    // What is known of the lower layers.
+    assert_layer(container.workspace(&at("docker/l1")), "/work/usr/bin/agent");
+    assert_layer(container.workspace(&at("docker/l2")), "/work/etc/agent");
+    assert_layer(container.workspace(&at("docker/l1/usr/bin")), "/work/agent");
+    assert_layer(container.workspace(&at("docker/l2/etc/agent")), "/work");
+    // The work directory, by its form; the twin is a directory of that name which can be entered.
+    assert_unprovable(container.workspace(&at("docker/id/work")));
+    assert_unprovable(container.workspace(&at("docker/id/work/work")));
+    dir(at("volumes/ws/work"));
+    container.workspace(&at("volumes/ws")).unwrap();
+    // What is seen through such a mount is the harm that was refused.
+    fs::write(at("docker/id/diff/store/db"), "written beside").unwrap();
+    assert_eq!(fs::read(container.merged.join("store/db")).unwrap(), b"written beside");
+}
+
+/// The workspace on the overlay, the store on a volume.
+fn store_on_a_volume(world: &Places, fs_type: &str) {
+    let container = Container::make(world, fs_type, "");
+    let try_with = |source: &str, store: &str, root: &str| {
+        let source = container.on_disk(source);
+        container.enter(&[(&source, "data")], || {
+            let set = ProtectedSet::around_place(&StorePlace::find(store).unwrap()).build().unwrap();
+            guard::issue(&roots(&[root]), set)?.recheck()
+        })
+    };
+    dir(container.on_disk("volumes/ws/store"));
+    dir(container.on_disk("docker/id/diff/src/store"));
+    dir(container.on_disk("docker/id/diff/src/sub"));
+    try_with("volumes/ws", "/data/store", "/src").unwrap();
+    try_with("volumes/ws", "/data/later", "/src").unwrap();
+    // The store lies in what the root is written to.
+    let merged = |outcome: Result<(), Error>| {
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::RootOverlap, "{error:?}");
+        assert_eq!(text(&error, "alias"), "overlay-merged", "{error:?}");
+    };
+    merged(try_with("docker/id/diff/src", "/data/store", "/src"));
+    merged(try_with("docker/id/diff/src", "/data/later", "/src"));
+    merged(try_with("docker/id/diff/src", "/data", "/src"));
+    // What the root is written to lies in the store.
+    merged(try_with("docker/id/diff/src", "/data", "/src/sub"));
+    merged(try_with("docker", "/data", "/src"));
+    merged(try_with("docker/id/diff", "/data", "/src"));
+    // The twin: beside it.
+    try_with("docker/id/diff/src", "/data/store", "/src/sub").unwrap();
+    try_with("docker/id/diff/other", "/data", "/src").unwrap();
+}
+
+root_cases! {
+    /// A workspace volume beside, around, in, and made of layers, on every file system whose handles are known.
+    fn mounted_container_with_a_workspace_volume(world: &World) {
+        in_private_mounts(world, |world| workspace_on_a_volume(world, "tmpfs", ""));
+    }
+
+    /// The same on ext4, with the UUID in the handles and without.
+    fn mounted_container_on_ext4(world: &World) {
+        requires!(Need::Btrfs, "makes a file system in a file");
+        for options in ["", ",uuid=off"] {
+            in_private_mounts(world, |world| {
+                let base = dir(world.path().join(format!("with{options}")));
+                workspace_on_a_volume(&Places(base), "ext4", options);
+            });
+        }
+    }
+
+    /// The same on btrfs, where a layer may be a subvolume.
+    fn mounted_container_on_btrfs(world: &World) {
+        requires!(Need::Btrfs, "makes a btrfs");
+        in_private_mounts(world, |world| workspace_on_a_volume(world, "btrfs", ""));
+    }
+
+    /// A store on a volume, and the workspace in the container.
+    fn mounted_container_with_a_store_volume(world: &World) {
+        in_private_mounts(world, |world| store_on_a_volume(world, "tmpfs"));
+    }
+
+    /// The same on ext4.
+    fn mounted_container_with_a_store_volume_on_ext4(world: &World) {
+        requires!(Need::Btrfs, "makes a file system in a file");
+        in_private_mounts(world, |world| store_on_a_volume(world, "ext4"));
+    }
+
+    /// On a file system that is provably another one nothing is searched; on the same one the search has bounds.
+    fn mounted_container_and_the_bounds_of_a_search(world: &World) {
+        in_private_mounts(world, |world| {
+            let container = Container::make(world, "tmpfs", "");
+            let other = dir(world.path().join("elsewhere"));
+            tmpfs(&other);
+            for volume in [&container.on_disk("volumes/ws"), &other] {
+                (0..50).for_each(|n| fs::write(volume.join(n.to_string()), "").unwrap());
+            }
+            let with = |volume: &Path, search: LinkSearch| {
+                container.enter(&[(volume, "work")], || issue("/store", "/work", search).map(drop))
+            };
+            with(&other, no_search()).unwrap();
+            let error = with(&container.on_disk("volumes/ws"), no_search()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::LinkSearchStopped, "{error:?}");
+            with(&container.on_disk("volumes/ws"), LinkSearch::default().entries(100)).unwrap();
+        });
+    }
+
+    /// The volume lies on a file system of another type than the layers.
+    fn mounted_container_with_a_volume_of_another_type(world: &World) {
+        requires!(Need::Btrfs, "makes a file system in a file");
+        in_private_mounts(world, |world| {
+            let container = Container::make(world, "ext4", ",uuid=off");
+            let other = dir(world.path().join("elsewhere"));
+            tmpfs(&other);
+            fs::write(other.join("file"), "").unwrap();
+            container.enter(&[(&other, "work")], || issue("/store", "/work", no_search()).map(drop)).unwrap();
+        });
+    }
+
+    /// Another name of a private file of the overlay, given to it on the disk.
+    fn mounted_container_with_a_hard_link(world: &World) {
+        in_private_mounts(world, |world| {
+            let container = Container::make(world, "tmpfs", "");
+            let at = |place: &str| container.on_disk(place);
+            for (file, name) in [("id/diff/store/db", "db"), ("l1/usr/bin/agent", "agent")] {
+                let file = at("docker").join(file);
+                fs::hard_link(&file, at("volumes").join(name)).unwrap();
+                container.workspace(&at("volumes/ws")).unwrap();
+                fs::rename(at("volumes").join(name), at("volumes/ws/sub").join(name)).unwrap();
+                assert_layer(container.workspace(&at("volumes/ws")), &format!("/work/sub/{name}"));
+                fs::remove_file(at("volumes/ws/sub").join(name)).unwrap();
+            }
+            // Of a file that was copied up only the lower one can be told.
+            fs::hard_link(container.merged.join("etc/agent/high"), container.merged.join("copied")).unwrap();
+            assert_unprovable(container.workspace(&at("volumes/ws")));
+            fs::remove_file(container.merged.join("copied")).unwrap();
+            container.workspace(&at("volumes/ws")).unwrap();
+        });
+    }
+
+    /// A layer that is mounted into a root, or moved into it, after the grant.
+    fn mounted_container_that_changes(world: &World) {
+        in_private_mounts(world, |world| {
+            let container = Container::make(world, "tmpfs", "");
+            let (volume, disk) = (container.on_disk("volumes/ws"), &container.disk);
+            container.enter(&[(&volume, "work"), (disk, "data")], || {
+                let grant = issue("/store", "/work", LinkSearch::default()).unwrap();
+                grant.recheck().unwrap();
+                // Searched once, as long as nothing is mounted.
+                bind("/data/docker/id", "/work/sub");
+                assert_layer(grant.recheck(), "/work/sub/diff");
+                rustix::mount::unmount("/work/sub", rustix::mount::UnmountFlags::empty()).unwrap();
+                grant.recheck().unwrap();
+                bind("/data/volumes", "/work/sub");
+                grant.recheck().unwrap();
+                assert!(guard::explain(grant.policy(), grant.protected()).notes.iter().any(|note| note.contains("lower")));
+            });
+        });
+    }
+}
+
+/// Parts of cases that run in a process of their own.
+#[test]
+#[ignore = "started by the cases of this file"]
+fn host() {
+    host::play(&[("rootless", rootless)]);
+}
+
+fn rootless(places: &bailiwick_test::Places) {
+    let world = Places(places.path().to_owned());
+    on_a_thread_with_its_own(libc::CLONE_NEWNS, || workspace_on_a_volume(&world, "tmpfs", ",userxattr"))
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+user_cases! {
+    /// A container of a plain user: the overlay is mounted in a user namespace.
+    fn mounted_container_of_a_plain_user(world: &World) {
+        let places = bailiwick_test::Places::at(world.path());
+        let wrapper = ["unshare", "--user", "--map-root-user", "--mount"];
+        let command = Host::wrapped(&places, &wrapper, "containers::host", "rootless");
+        Host::start(&places, command).finish();
+    }
+}
