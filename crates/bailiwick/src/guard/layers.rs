@@ -412,23 +412,27 @@ impl Comparison<'_> {
         let mut seen = HashSet::new();
         handles.retain(|handle| seen.insert(handle.clone()));
         let found = self.search_one(look.id.node(), fd, part.name, &handles)?;
-        for (key, name) in found {
-            let levels = name.strip_prefix(part.name).map_or(0, |rest| rest.components().count());
-            let objects: HashSet<usize> = part
-                .wanted
-                .iter()
-                .filter(|(handle, _)| handle.inode() == Some(key.inode()))
-                .map(|(_, object)| *object)
-                .collect();
-            if objects.is_empty() {
-                // Which overlay's it is cannot be told.
-                let first = part.wanted.first().map(|(_, object)| *object).unwrap_or_default();
-                let doubt = self.work_doubt(first, &name);
-                self.found.push((first, Finding::Doubt(doubt)));
+        // The upper directory first, then what is next to the overlay's root: handles come in that order.
+        let rank = |key: Key| handles.iter().position(|handle| handle.inode() == Some(key.inode()));
+        let mut ranked: Vec<_> = found.into_iter().map(|(key, name)| (rank(key), key, name)).collect();
+        ranked.sort_by_key(|(rank, ..)| rank.unwrap_or(usize::MAX));
+        let mut told = HashSet::new();
+        for (rank, key, name) in ranked {
+            if rank.is_none() {
+                // Which overlay's work directory it is cannot be told.
+                if let Some((_, object)) = part.wanted.first() {
+                    let doubt = self.work_doubt(*object, &name);
+                    self.found.push((*object, Finding::Doubt(doubt)));
+                }
+                continue;
             }
-            for object in objects {
-                let alias = alias(AliasKind::OverlayLayer, part, name.clone(), Relation::Around, key, levels);
-                self.found.push((object, Finding::Alias(alias)));
+            let levels = name.strip_prefix(part.name).map_or(0, |rest| rest.components().count());
+            for (handle, object) in &part.wanted {
+                if handle.inode() == Some(key.inode()) && told.insert(*object) {
+                    let (kind, name) = (AliasKind::OverlayLayer, name.clone());
+                    let alias = alias(kind, part, name, Relation::Around, key, levels);
+                    self.found.push((*object, Finding::Alias(alias)));
+                }
             }
         }
         Ok(())

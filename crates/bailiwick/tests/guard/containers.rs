@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use bailiwick::guard::{self, Grant, LinkSearch, ProtectedSet};
 use bailiwick::store::StorePlace;
@@ -165,9 +165,9 @@ fn workspace_on_a_volume(world: &Places, fs_type: &str, options: &str) {
     // In the upper directory, and away from everything private.
     container.workspace(&at("docker/id/diff/other")).unwrap();
     // What is known of the lower layers.
-    assert_layer(container.workspace(&at("docker/l1")), "/work/usr/bin/agent");
-    assert_layer(container.workspace(&at("docker/l2")), "/work/etc/agent");
-    assert_layer(container.workspace(&at("docker/l1/usr/bin")), "/work/agent");
+    assert_layer(container.workspace(&at("docker/l1")), "/work/usr");
+    assert_layer(container.workspace(&at("docker/l2")), "/work/etc");
+    assert_layer(container.workspace(&at("docker/l1/usr/bin")), "/work");
     assert_layer(container.workspace(&at("docker/l2/etc/agent")), "/work");
     // The work directory, by its form; the twin is a directory of that name which can be entered.
     assert_unprovable(container.workspace(&at("docker/id/work")));
@@ -221,9 +221,9 @@ root_cases! {
     /// The same on ext4, with the UUID in the handles and without.
     fn mounted_container_on_ext4(world: &World) {
         requires!(Need::Btrfs, "makes a file system in a file");
-        for options in ["", ",uuid=off"] {
+        for (place, options) in [("one", ""), ("two", ",uuid=off")] {
             in_private_mounts(world, |world| {
-                let base = dir(world.path().join(format!("with{options}")));
+                let base = dir(world.path().join(place));
                 workspace_on_a_volume(&Places(base), "ext4", options);
             });
         }
@@ -336,8 +336,16 @@ user_cases! {
     /// A container of a plain user: the overlay is mounted in a user namespace.
     fn mounted_container_of_a_plain_user(world: &World) {
         let places = bailiwick_test::Places::at(world.path());
-        let wrapper = ["unshare", "--user", "--map-root-user", "--mount"];
-        let command = Host::wrapped(&places, &wrapper, "containers::host", "rootless");
+        // A copy: across user namespaces nobody may follow the link to the executable of another process.
+        let (program, plain) =
+            (world.path().join("program"), Host::command(&places, "containers::host", "rootless"));
+        let own = format!("/proc/{}/exe", std::process::id());
+        assert!(Command::new("cp").arg(own).arg(&program).status().unwrap().success());
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount"]).arg(&program).args(plain.get_args());
+        command.env_clear();
+        command.envs(plain.get_envs().filter_map(|(key, value)| Some((key, value?))));
+        command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
         Host::start(&places, command).finish();
     }
 }
