@@ -28,6 +28,6 @@ pub(crate) use fault::{InventoryFault, ScanStop};
 pub(crate) use inventory::{Inventory, WalkLimits};
 pub(crate) use linked::LinkedFile;
 pub(super) use scan::open_list;
-pub(crate) use scan::{ScanLimits, ScanProgress, ScanReport, Start, scan, scan_for_handles};
+pub(crate) use scan::{ScanLimits, ScanProgress, ScanReport, Start, scan, scan_for_births, scan_for_handles};
 pub(crate) use single::FileInventory;
 pub(super) use walker::WORK_NAMES;

@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::super::mount::FileHandle;
-use super::super::object::Key;
+use super::super::object::{Birth, Key};
 use super::fault::ScanStop;
 use super::glance::Glance;
 use super::shared::{Job, Shared};
@@ -131,6 +131,20 @@ pub(crate) fn scan_for_handles(
     progress: Option<Progress<'_>>,
 ) -> Result<ScanReport, ScanStop> {
     run(starts, Targets::by_handle(handles), limits, progress)
+}
+
+/// Looks below each start for directories that were born at one of these times, as
+/// [`scan_for_handles`] otherwise: for file systems that tell no handles.
+///
+/// # Errors
+/// As [`scan`], and where a directory has no birth time.
+pub(crate) fn scan_for_births(
+    starts: &[Start<'_>],
+    births: &HashSet<Birth>,
+    limits: &ScanLimits,
+    progress: Option<Progress<'_>>,
+) -> Result<ScanReport, ScanStop> {
+    run(starts, Targets::by_birth(births), limits, progress)
 }
 
 fn run(

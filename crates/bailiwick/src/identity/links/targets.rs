@@ -8,7 +8,7 @@ use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
 use super::super::mount::FileHandle;
-use super::super::object::Key;
+use super::super::object::{Birth, Key};
 
 /// Device numbers, major and minor, as `statx` gives them.
 pub(super) type Device = (u32, u32);
@@ -91,6 +91,8 @@ impl Inodes {
 pub(super) struct Targets {
     devices: Vec<(Device, Inodes)>,
     handles: Option<Handles>,
+    /// Directories that are known by their birth times alone.
+    births: Option<HashSet<Birth>>,
 }
 
 /// Objects, of any type, that are known by their file handles alone, and the numbers that entries of theirs may have.
@@ -107,13 +109,32 @@ impl Targets {
             devices.entry(key.device).or_default().push(key.inode);
         }
         let devices = devices.into_iter().map(|(device, list)| (device, Inodes::new(list))).collect();
-        Self { devices, handles: None }
+        Self { devices, handles: None, births: None }
     }
 
     /// Objects by their file handles, on whichever device the starts are.
     pub(super) fn by_handle(handles: &[FileHandle]) -> Self {
         let numbers = Inodes::new(handles.iter().flat_map(FileHandle::entry_numbers).collect());
-        Self { devices: Vec::new(), handles: Some(Handles { numbers, handles: handles.to_vec() }) }
+        Self {
+            devices: Vec::new(),
+            handles: Some(Handles { numbers, handles: handles.to_vec() }),
+            births: None,
+        }
+    }
+
+    /// Directories by their birth times, on whichever device the starts are.
+    pub(super) fn by_birth(births: &HashSet<Birth>) -> Self {
+        Self { devices: Vec::new(), handles: None, births: Some(births.clone()) }
+    }
+
+    /// The birth times of directories that are looked for, if they are known by nothing else.
+    pub(super) fn births(&self) -> Option<&HashSet<Birth>> {
+        self.births.as_ref()
+    }
+
+    /// Whether what is looked for may be a directory.
+    pub(super) fn has_directories(&self) -> bool {
+        self.handles.is_some() || self.births.is_some()
     }
 
     /// Whether objects are known by their handles.
@@ -149,7 +170,7 @@ impl Targets {
     /// btrfs numbers its subvolumes at will, but always without a major number. Of a file system whose numbers are
     /// not known to be its own nothing can be said.
     pub(super) fn may_lie_on(&self, numbers: Numbers, device: Device) -> bool {
-        if self.are_handles() {
+        if self.has_directories() {
             return true;
         }
         match numbers {

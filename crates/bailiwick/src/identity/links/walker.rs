@@ -293,9 +293,9 @@ impl<'a> Walker<'a> {
                         } else if shared.targets.may_have_handle(entry.ino()) {
                             self.confirm_handle(dir, name)?;
                         }
-                        if WORK_NAMES.contains(&name.to_bytes()) {
-                            self.check_work_directory(dir, name)?;
-                        }
+                    }
+                    if shared.targets.has_directories() {
+                        self.check_directory(dir, name)?;
                     }
                     true
                 }
@@ -347,9 +347,13 @@ impl<'a> Walker<'a> {
             if self.shared.targets.may_have_handle(glance.key.inode) {
                 self.confirm_handle(dir, name)?;
             }
+            if is_directory {
+                self.check_work_directory(dir, name)?;
+            }
             return Ok(is_directory);
         }
         if is_directory {
+            self.check_directory(dir, name)?;
             return Ok(true);
         }
         let is_target = match self.numbers {
@@ -365,18 +369,41 @@ impl<'a> Walker<'a> {
         Ok(false)
     }
 
-    /// Enters a directory that has the form of an overlay's work directory.
-    fn check_work_directory(&self, dir: &OwnedFd, name: &CStr) -> Result<(), ScanStop> {
-        let path = self.path_of(Some(name));
-        match Look::entry(dir, Path::new(OsStr::from_bytes(name.to_bytes())), &path) {
-            Ok(look) if look.mode == 0 => self.shared.add_name(look.id.key(), path),
-            Ok(_) | Err(Fault::NotFound { .. }) => {}
-            Err(fault) => {
-                let errno = fault.cause().map_or(Errno::IO, SystemCall::errno);
-                return Err(sort("statx", errno, path));
-            }
+    /// Looks at a directory as far as its numbers do not tell.
+    fn check_directory(&self, dir: &OwnedFd, name: &CStr) -> Result<(), ScanStop> {
+        let Some(births) = self.shared.targets.births() else { return self.check_work_directory(dir, name) };
+        let Some((path, look)) = self.look_at(dir, name)? else { return Ok(()) };
+        let Some(born) = look.id.born else { return Err(sort("statx", Errno::OPNOTSUPP, path)) };
+        if births.contains(&born) || is_work_directory(name, &look) {
+            self.shared.add_name(look.id.key(), path);
         }
         Ok(())
+    }
+
+    /// Enters a directory that has the form of an overlay's work directory.
+    fn check_work_directory(&self, dir: &OwnedFd, name: &CStr) -> Result<(), ScanStop> {
+        if !self.shared.targets.has_directories() || !WORK_NAMES.contains(&name.to_bytes()) {
+            return Ok(());
+        }
+        match self.look_at(dir, name)? {
+            Some((path, look)) if is_work_directory(name, &look) => {
+                self.shared.add_name(look.id.key(), path);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn look_at(&self, dir: &OwnedFd, name: &CStr) -> Result<Option<(PathBuf, Look)>, ScanStop> {
+        let path = self.path_of(Some(name));
+        match Look::entry(dir, Path::new(OsStr::from_bytes(name.to_bytes())), &path) {
+            Ok(look) => Ok(Some((path, look))),
+            Err(Fault::NotFound { .. }) => Ok(None),
+            Err(fault) => {
+                let errno = fault.cause().map_or(Errno::IO, SystemCall::errno);
+                Err(sort("statx", errno, path))
+            }
+        }
     }
 
     /// Proves by its file handle what the number of an entry says: other file systems, and other subvolumes, have
@@ -450,4 +477,9 @@ fn is_closed(parent: &OwnedFd, name: &CStr) -> bool {
     let owner = rustix::fs::statat(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| stat.st_uid);
     owner.is_ok_and(|owner| owner != super::super::user())
         && accessat(parent, name, Access::EXEC_OK, flags) == Err(Errno::ACCESS)
+}
+
+/// Whether a directory has the form of one that the kernel makes in the work directory of an overlay.
+fn is_work_directory(name: &CStr, look: &Look) -> bool {
+    look.file_type == FileType::Directory && look.mode == 0 && WORK_NAMES.contains(&name.to_bytes())
 }

@@ -11,7 +11,10 @@
 //!   it: renames and redirects change where a *lower* object is looked for, never an upper one. So a directory at
 //!   `/a/b/c` of its file system can be in an upper directory of that file system only as `/c`, `/b/c` or `/a/b/c` of the
 //!   overlay. (That upper directory is never the root of its file system: the work directory lies beside it.)
-//! - **Birth times.** `statx` through an overlay answers with the birth time of the upper object where there is one.
+//! - **Birth times.** `statx` through an overlay answers with the times of the upper object where there is one, else with
+//!   those of the uppermost lower one. Directories born at different times are different ones; that they were born at
+//!   one time proves nothing. This is all there is where no handles are told: of an overlay that was mounted without
+//!   privileges, and before Linux 6.5.
 //!
 //! The work directory of an overlay is known by its form: the kernel makes a directory in it that nobody may enter.
 //!
@@ -22,7 +25,7 @@
 //! # Source
 //! `ovl_dentry_to_fid`, `ovl_getattr` and `ovl_make_workdir` of Linux 6.18, and own measurements on it (2026-11-30).
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -31,9 +34,10 @@ use rustix::io::Errno;
 
 use super::find::{failed, join};
 use crate::identity::fault::Fault;
+use crate::identity::filesystem::is_overlay;
 use crate::identity::links::{WORK_NAMES, open_list};
 use crate::identity::mount::{Device, FileHandle, Location, MountTable, Overlap, Spelling, handle};
-use crate::identity::object::{Look, mount_of};
+use crate::identity::object::{Birth, Look, mount_of};
 use crate::identity::resolve::open_exact;
 
 /// An overlay, by the mount that shows all of it.
@@ -42,7 +46,7 @@ pub(crate) struct Stack {
     device: Device,
     mount: u64,
     point: PathBuf,
-    top: FileHandle,
+    top: Option<FileHandle>,
 }
 
 /// What an overlay shows at a path within it.
@@ -55,10 +59,12 @@ enum Shown {
 
 /// An object on a file system that may hold layers, at its place there.
 #[derive(Debug)]
-pub(crate) struct RealPlace {
+pub(crate) struct RealPlace<'a> {
+    fd: BorrowedFd<'a>,
+    name: &'a Path,
     location: Location,
     look: Look,
-    handle: FileHandle,
+    handle: Option<FileHandle>,
     uuid: Option<[u8; 16]>,
 }
 
@@ -84,8 +90,7 @@ pub(crate) enum Inside {
 }
 
 impl Stack {
-    /// Finds the root of an overlay; `None` where no mount that can be opened shows it, or where the kernel tells no
-    /// handle of it.
+    /// Finds the root of an overlay; `None` where no mount that can be opened shows it.
     pub(crate) fn find(table: &MountTable, device: Device) -> Result<Option<Self>, Fault> {
         let whole = |root: &Path| root == Path::new("/");
         for mount in table.iter().filter(|mount| mount.device == device && whole(&mount.root)) {
@@ -97,16 +102,16 @@ impl Stack {
             if mount.root_removed || mount_of(&fd, &mount.point)? != mount.id {
                 continue;
             }
-            if let Some(top) = handle(&fd, &mount.point)?.filter(|top| top.layer().is_some()) {
-                return Ok(Some(Self { device, mount: mount.id, point: mount.point.clone(), top }));
-            }
+            let top = handle(&fd, &mount.point)?.filter(|top| top.layer().is_some());
+            return Ok(Some(Self { device, mount: mount.id, point: mount.point.clone(), top }));
         }
         Ok(None)
     }
 
-    /// The handle of its upper directory, or of its uppermost lower one where it has no upper.
-    pub(crate) fn top(&self) -> &FileHandle {
-        &self.top
+    /// The handle of its upper directory, or of its uppermost lower one where it has no upper; `None` where the kernel
+    /// tells none: it does not of an overlay that a user without privileges mounted.
+    pub(crate) fn top(&self) -> Option<&FileHandle> {
+        self.top.as_ref()
     }
 
     fn show(&self, path: &Path) -> Result<Shown, Fault> {
@@ -125,28 +130,55 @@ impl Stack {
         match shown {
             Some(fd) => Ok(Shown::Object(fd, name)),
             None => match open_exact(&name) {
-                Ok(fd) => Ok(Shown::Object(fd, name)),
+                Ok(fd) if mount_of(&fd, &name)? == self.mount => Ok(Shown::Object(fd, name)),
+                Ok(_) => Ok(Shown::Hidden),
                 Err(errno) => Err(failed(&name, errno)),
             },
         }
     }
 
-    /// Handles of an object on the overlay and of the directories above it, the overlay's root left out, as far as they
-    /// exist; `None` where one of them cannot be told.
-    pub(crate) fn chain(&self, path: &Path) -> Result<Option<Vec<FileHandle>>, Fault> {
+    /// The overlay's root, the directories above an object on it and the object, as far as they exist; `None` where one
+    /// of them cannot be looked at.
+    pub(crate) fn chain(&self, path: &Path) -> Result<Option<Vec<Step>>, Fault> {
         let mut chain = Vec::new();
-        let above: Vec<&Path> = path.ancestors().filter(|above| above.file_name().is_some()).collect();
-        for step in above.into_iter().rev() {
+        let steps: Vec<&Path> = path.ancestors().filter(|above| above.file_name().is_some()).collect();
+        for step in std::iter::once(Path::new("")).chain(steps.into_iter().rev()) {
             match self.show(step)? {
                 Shown::Nothing => break,
                 Shown::Hidden => return Ok(None),
-                Shown::Object(fd, name) => match handle(&fd, &name)? {
-                    Some(handle) if handle.layer().is_some() => chain.push(handle),
-                    _ => return Ok(None),
-                },
+                Shown::Object(fd, name) => chain.push(Step {
+                    path: step.into(),
+                    handle: handle(&fd, &name)?.filter(|handle| handle.layer().is_some()),
+                    born: Look::at(&fd, &name)?.id.born,
+                }),
             }
         }
         Ok(Some(chain))
+    }
+
+    /// Whether an object is certainly not the one of which the overlay shows the times at `path`.
+    ///
+    /// Birth times never change. The time of a change never goes back, so that what is the same before and after a
+    /// look at the other object was the same meanwhile.
+    fn is_apart(&self, path: &Path, object: BorrowedFd<'_>, object_name: &Path) -> Result<bool, Fault> {
+        let Shown::Object(fd, name) = self.show(path)? else { return Ok(false) };
+        let before = Look::at(&fd, &name)?;
+        let other = Look::at(object, object_name)?;
+        let after = Look::at(&fd, &name)?;
+        Ok(match (before.id.born, other.id.born) {
+            (Some(shown), Some(other)) if shown != other => true,
+            (Some(_), Some(_)) => before.changed == after.changed && before.changed != other.changed,
+            _ => false,
+        })
+    }
+
+    /// As [`is_apart`](Self::is_apart), of a directory that a search has found at this name.
+    pub(crate) fn is_other(&self, path: &Path, found: &Path) -> Result<bool, Fault> {
+        match open_exact(found) {
+            Ok(fd) => self.is_apart(path, fd.as_fd(), found),
+            Err(errno @ (Errno::MFILE | Errno::NFILE)) => Err(failed(found, errno)),
+            Err(_) => Ok(false),
+        }
     }
 
     /// The handle of a file, if it is that of the very file that a write through the overlay changes as long as nothing
@@ -169,12 +201,23 @@ impl Stack {
         Ok(None)
     }
 
-    /// Whether a place, known to be none of the roots of the layers, lies in one so that it meets what the overlay
-    /// shows at `path`: is that, lies in it, or holds it.
-    pub(crate) fn inside(&self, place: &RealPlace, path: &Path) -> Result<Inside, Fault> {
+    /// Whether a place is the upper directory, or lies in a layer so that it meets what the overlay shows at `path`: is
+    /// that, lies in it, or holds it.
+    ///
+    /// With `by_handle`, handles of both are believed: whoever asks knows that both may be on one file system, and that
+    /// it is none of the roots of the layers.
+    pub(crate) fn inside(
+        &self,
+        place: &RealPlace<'_>,
+        path: &Path,
+        by_handle: bool,
+    ) -> Result<Inside, Fault> {
         let own: PathBuf = path.components().filter(is_name).collect();
         let names: Vec<_> = place.location.path.components().filter(is_name).collect();
         let mut perhaps = None;
+        if !by_handle && !self.is_apart(Path::new(""), place.fd, place.name)? {
+            perhaps = Some(self.point.clone());
+        }
         for first in 0..names.len() {
             let rest: PathBuf = names[first..].iter().collect();
             let (rest, own) = (self.location(rest), self.location(own.clone()));
@@ -190,20 +233,19 @@ impl Stack {
                 Shown::Nothing => {}
                 Shown::Hidden => perhaps = Some(at),
                 Shown::Object(fd, name) => {
-                    let Some(shown) = handle(&fd, &name)? else {
-                        perhaps = Some(at);
-                        continue;
-                    };
-                    if shown.is_same_file(&place.handle) {
-                        return Ok(Inside::Is(name));
+                    if let Some(shown) = handle(&fd, &name)?.filter(|_| by_handle)
+                        && let Some(own) = &place.handle
+                    {
+                        if shown.is_same_file(own) {
+                            return Ok(Inside::Is(name));
+                        }
+                        // Its own handle, and not that of something below it.
+                        if shown.layer().is_some_and(|layer| layer.upper) {
+                            continue;
+                        }
                     }
-                    // Its own handle, and not that of something below it.
-                    if shown.layer().is_some_and(|layer| layer.upper) {
-                        continue;
-                    }
-                    match (Look::at(&fd, &name)?.id.born, place.look.id.born) {
-                        (Some(shown), Some(own)) if shown != own => {}
-                        _ => perhaps = Some(name),
+                    if !self.is_apart(&at, place.fd, place.name)? {
+                        perhaps = Some(name);
                     }
                 }
             }
@@ -220,17 +262,31 @@ fn is_name(part: &std::path::Component<'_>) -> bool {
     matches!(part, std::path::Component::Normal(_))
 }
 
-impl RealPlace {
-    /// Looks at a place; `None` where the kernel tells no handle of it, or where it lies on an overlay itself.
-    pub(crate) fn look(fd: BorrowedFd<'_>, name: &Path, location: Location) -> Result<Option<Self>, Fault> {
+/// One step of a path on an overlay.
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    /// The path on the overlay; empty for its root.
+    pub(crate) path: PathBuf,
+    pub(crate) handle: Option<FileHandle>,
+    pub(crate) born: Option<Birth>,
+}
+
+impl<'a> RealPlace<'a> {
+    /// Looks at a place; `None` where it lies on an overlay itself.
+    pub(crate) fn look(
+        fd: BorrowedFd<'a>,
+        name: &'a Path,
+        location: Location,
+    ) -> Result<Option<Self>, Fault> {
         let look = Look::at(fd, name)?;
-        let Some(handle) = handle(fd, name)?.filter(|handle| handle.layer().is_none()) else {
+        if is_overlay(fd, name)? {
             return Ok(None);
-        };
+        }
+        let handle = handle(fd, name)?;
         // Nothing but a directory is opened for reading: it might be a device.
         let readable = (look.file_type == FileType::Directory).then(|| open_list(fd)).and_then(Result::ok);
         let uuid = readable.and_then(|fd| crate::sys::mount::uuid(fd).ok().flatten());
-        Ok(Some(Self { location, look, handle, uuid }))
+        Ok(Some(Self { fd, name, location, look, handle, uuid }))
     }
 
     /// The object.
@@ -248,7 +304,7 @@ impl RealPlace {
 
     /// Whether it is an object of a layer that may lie on its file system.
     pub(crate) fn is(&self, object: &FileHandle) -> bool {
-        self.handle.is_same_file(object)
+        self.handle.as_ref().is_some_and(|own| own.is_same_file(object))
     }
 
     /// Whether an object of a layer, by the handle that the overlay tells, may lie on the same file system.
@@ -257,7 +313,8 @@ impl RealPlace {
             // A file system that is made of others may be made of this one.
             return Sharing::Unknown;
         }
-        if !object.has_form_of(&self.handle) {
+        let Some(handle) = &self.handle else { return Sharing::Unknown };
+        if !object.has_form_of(handle) {
             return Sharing::Apart;
         }
         let theirs = object.layer().map(|layer| layer.uuid).filter(|uuid| *uuid != [0; 16]);
@@ -267,7 +324,7 @@ impl RealPlace {
         {
             return Sharing::Apart;
         }
-        if self.handle.inode() == Some(self.look.id.inode) { Sharing::Possible } else { Sharing::Unknown }
+        if handle.inode() == Some(self.look.id.inode) { Sharing::Possible } else { Sharing::Unknown }
     }
 }
 

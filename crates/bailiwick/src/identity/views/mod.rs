@@ -25,7 +25,7 @@ use super::resolve::open_exact;
 
 pub(crate) use beneath::{Beneath, mounts_beneath};
 pub(crate) use find::find_views;
-pub(crate) use hidden::{Inside, RealPlace, Sharing, Stack, open_location};
+pub(crate) use hidden::{Inside, RealPlace, Sharing, Stack, Step, open_location};
 pub(crate) use overlay::Overlays;
 
 /// How an object comes to have another name.
