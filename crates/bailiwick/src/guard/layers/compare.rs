@@ -317,8 +317,14 @@ impl Comparison<'_> {
     /// Looks for everything wanted of one part of the root by its birth time.
     fn search_for_births(&mut self, part: &Part<'_>) -> Result<(), Stopped> {
         let Some((fd, node)) = directory(part)?.filter(|_| !part.births.is_empty()) else { return Ok(()) };
+        let mut found = self.births_in(node, fd, part.name, &part.births)?;
+        // The upper directory first, as above; work directories last.
+        found.sort_by_key(|(born, _)| {
+            let at = part.births.iter().position(|wanted| Some(wanted.born) == *born);
+            at.unwrap_or(usize::MAX)
+        });
         let mut told = HashSet::new();
-        for (born, name) in self.births_in(node, fd, part.name, &part.births)? {
+        for (born, name) in found {
             let is_it = |wanted: &&WantedBirth| born.is_none_or(|born| wanted.born == born);
             for wanted in part.births.iter().filter(is_it) {
                 if told.insert(wanted.object) {
