@@ -315,7 +315,11 @@ root_cases! {
                 assert_layer(container.workspace(&at("volumes/ws")), &format!("/work/sub/{name}"));
                 fs::remove_file(at("volumes/ws/sub").join(name)).unwrap();
             }
-            // Of a file that was copied up only the lower one can be told.
+            // Of a file that may have been copied up only the lower one can be told: its names are found all the same.
+            fs::hard_link(at("docker/l2/etc/agent/high"), at("volumes/ws/high")).unwrap();
+            assert_unprovable(container.workspace(&at("volumes/ws")), "/etc/agent/high");
+            fs::remove_file(at("volumes/ws/high")).unwrap();
+            container.workspace(&at("volumes/ws")).unwrap();
             fs::hard_link(container.merged.join("etc/agent/high"), container.merged.join("copied")).unwrap();
             assert_unprovable(container.workspace(&at("volumes/ws")), "/etc/agent/high");
             fs::remove_file(container.merged.join("copied")).unwrap();
@@ -374,5 +378,41 @@ user_cases! {
         command.envs(plain.get_envs().filter_map(|(key, value)| Some((key, value?))));
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
         Host::start(&places, command).finish();
+    }
+}
+
+/// What a grant costs in a container, printed: run it alone, in release.
+#[test]
+#[ignore = "measures"]
+fn cost_of_a_container() {
+    requires!(Need::Root, "mounts");
+    let world = bailiwick_test::World::new();
+    for (fs_type, files) in [("tmpfs", 0), ("tmpfs", 10_000), ("ext4", 0), ("ext4", 10_000)] {
+        let base = dir(world.path().join(format!("{fs_type}{files}")));
+        in_private_mounts(&world, |_| {
+            let container = Container::make(&Places(base.clone()), fs_type, "");
+            let volume = container.on_disk("volumes/ws");
+            for n in 0..files {
+                let holder = dir(volume.join(format!("d{}", n % 500)));
+                fs::write(holder.join(n.to_string()), "").unwrap();
+            }
+            let report = container.enter(&[(&volume, "work")], || {
+                let grant = issue("/store", "/work", LinkSearch::default()).unwrap();
+                let median = |act: &dyn Fn()| {
+                    let mut times: Vec<_> = (0..51)
+                        .map(|_| {
+                            let begin = std::time::Instant::now();
+                            act();
+                            begin.elapsed()
+                        })
+                        .collect();
+                    times.sort();
+                    times[25]
+                };
+                let again = || drop(guard::issue(grant.policy(), grant.protected().clone()).unwrap());
+                (median(&again), median(&|| grant.recheck().unwrap()))
+            });
+            eprintln!("{fs_type}, {files} files: issue {:?}, recheck {:?}", report.0, report.1);
+        });
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Layers {
     /// The overlay's root, the object, and the directories between them.
     steps: Vec<Step>,
     /// Those of its files that have names outside of it, as far as they are known.
-    files: Vec<FileHandle>,
+    files: Vec<Option<FileHandle>>,
     /// One of those files, and one of which it cannot be told which file a write changes.
     linked: Option<PathBuf>,
     ambiguous: Option<PathBuf>,
@@ -64,10 +64,14 @@ impl Layers {
             }
         }
         for (place, name) in linked {
-            match stack.exact_handle(&place)? {
-                Some(handle) => files.push(handle),
-                None => ambiguous = Some(name.clone()),
+            let (handle, is_exact) = match stack.file(&place)? {
+                Some((handle, is_exact)) => (Some(handle), is_exact),
+                None => (None, false),
+            };
+            if !is_exact {
+                ambiguous = Some(name.clone());
             }
+            files.push(handle);
             first = Some(name);
         }
         Ok(Self { paths, steps, files, linked: first, ambiguous, is_hidden })
@@ -101,7 +105,7 @@ impl Layers {
     fn by_handle(&self, place: &RealPlace<'_>) -> Option<Vec<FileHandle>> {
         let steps = self.steps.iter().map(|step| step.handle.as_ref());
         let mut possible = Vec::new();
-        for handle in steps.chain(self.files.iter().map(Some)) {
+        for handle in steps.chain(self.files.iter().map(Option::as_ref)) {
             let handle = handle?;
             match place.sharing(handle) {
                 Sharing::Apart => {}

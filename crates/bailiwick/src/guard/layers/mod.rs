@@ -11,6 +11,7 @@
 mod compare;
 mod known;
 mod part;
+mod search;
 
 use super::links::Holdings;
 use super::outlook::{Alias, Doubt, Outlook};

@@ -9,6 +9,7 @@
 
 #[cfg(feature = "_bench")]
 pub mod bench;
+mod closer;
 mod fault;
 mod glance;
 mod inventory;
@@ -24,10 +25,10 @@ mod walker;
 #[cfg(test)]
 mod tests;
 
+pub(super) use closer::WORK_NAMES;
 pub(crate) use fault::{InventoryFault, ScanStop};
 pub(crate) use inventory::{Inventory, WalkLimits};
 pub(crate) use linked::LinkedFile;
 pub(super) use scan::open_list;
 pub(crate) use scan::{ScanLimits, ScanProgress, ScanReport, Start, scan, scan_for_births, scan_for_handles};
 pub(crate) use single::FileInventory;
-pub(super) use walker::WORK_NAMES;

@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{
@@ -12,9 +12,6 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::super::fault::Fault;
-use super::super::mount::handle;
-use super::super::object::Look;
 use super::fault::ScanStop;
 use super::glance::Glance;
 use super::level::{Level, Levels};
@@ -24,12 +21,6 @@ use crate::error::SystemCall;
 
 /// Bytes of entries that the kernel is asked for at once. Measured: 32 KiB is slower, 256 KiB no faster.
 const BATCH: usize = 128 << 10;
-
-/// What the kernel calls the directories that it makes, with mode 000, in the work directory of an overlay.
-///
-/// # Source
-/// `OVL_WORKDIR_NAME` and `OVL_INDEXDIR_NAME` of `fs/overlayfs/overlayfs.h`, `ovl_workdir_create`.
-pub(in super::super) const WORK_NAMES: [&[u8]; 2] = [b"work", b"index"];
 
 /// Directories inside one another at most.
 pub(crate) const DEPTH_LIMIT: usize = 131_072;
@@ -42,7 +33,7 @@ type StartHelpers<'a> = &'a dyn Fn();
 
 /// Goes through jobs until there is none left.
 pub(super) struct Walker<'a> {
-    shared: &'a Shared<'a>,
+    pub(super) shared: &'a Shared<'a>,
     helpers: Option<StartHelpers<'a>>,
     buffer: Vec<MaybeUninit<u8>>,
     levels: Levels,
@@ -122,7 +113,7 @@ impl<'a> Walker<'a> {
     }
 
     /// The path of the subdirectory that the top level is at, or of the top level itself.
-    fn path_of(&self, entry: Option<&CStr>) -> PathBuf {
+    pub(super) fn path_of(&self, entry: Option<&CStr>) -> PathBuf {
         let mut path = self.path.clone();
         self.levels.names_above_base().for_each(|name| path.push(OsStr::from_bytes(name)));
         path.extend(entry.map(|name| OsStr::from_bytes(name.to_bytes())));
@@ -369,74 +360,6 @@ impl<'a> Walker<'a> {
         Ok(false)
     }
 
-    /// Looks at a directory as far as its numbers do not tell.
-    fn check_directory(&self, dir: &OwnedFd, name: &CStr) -> Result<(), ScanStop> {
-        let Some(births) = self.shared.targets.births() else { return self.check_work_directory(dir, name) };
-        let Some((path, look)) = self.look_at(dir, name)? else { return Ok(()) };
-        let Some(born) = look.id.born else { return Err(sort("statx", Errno::OPNOTSUPP, path)) };
-        if births.contains(&born) || is_work_directory(name, &look) {
-            self.shared.add_name(look.id.key(), path);
-        }
-        Ok(())
-    }
-
-    /// Enters a directory that has the form of an overlay's work directory.
-    fn check_work_directory(&self, dir: &OwnedFd, name: &CStr) -> Result<(), ScanStop> {
-        if !self.shared.targets.has_directories() || !WORK_NAMES.contains(&name.to_bytes()) {
-            return Ok(());
-        }
-        match self.look_at(dir, name)? {
-            Some((path, look)) if is_work_directory(name, &look) => {
-                self.shared.add_name(look.id.key(), path);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn look_at(&self, dir: &OwnedFd, name: &CStr) -> Result<Option<(PathBuf, Look)>, ScanStop> {
-        let path = self.path_of(Some(name));
-        match Look::entry(dir, Path::new(OsStr::from_bytes(name.to_bytes())), &path) {
-            Ok(look) => Ok(Some((path, look))),
-            Err(Fault::NotFound { .. }) => Ok(None),
-            Err(fault) => {
-                let errno = fault.cause().map_or(Errno::IO, SystemCall::errno);
-                Err(sort("statx", errno, path))
-            }
-        }
-    }
-
-    /// Proves by its file handle what the number of an entry says: other file systems, and other subvolumes, have
-    /// objects with the same number.
-    fn confirm_handle(&self, dir: &OwnedFd, name: &CStr) -> Result<(), ScanStop> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::NO_XDEV
-            | ResolveFlags::NO_SYMLINKS
-            | ResolveFlags::NO_MAGICLINKS
-            | ResolveFlags::BENEATH;
-        let object = match rustix::io::retry_on_intr(|| openat2(dir, name, flags, Mode::empty(), resolve)) {
-            Ok(object) => object,
-            // Covered by a mount, so it cannot be reached.
-            Err(Errno::XDEV) => return Ok(()),
-            Err(Errno::NOENT) => return Err(ScanStop::Changed { path: self.path_of(Some(name)) }),
-            Err(errno) => return Err(sort("openat2", errno, self.path_of(Some(name)))),
-        };
-        let path = self.path_of(Some(name));
-        let handle = match handle(&object, &path) {
-            Ok(Some(handle)) => handle,
-            Ok(None) => return Err(sort("name_to_handle_at", Errno::OPNOTSUPP, path)),
-            Err(fault) => {
-                let errno = fault.cause().map_or(Errno::IO, SystemCall::errno);
-                return Err(sort("name_to_handle_at", errno, path));
-            }
-        };
-        if self.shared.targets.has_handle(&handle) {
-            let glance = Glance::at(&object).map_err(|errno| sort("statx", errno, path.clone()))?;
-            self.shared.add_name(glance.key, path);
-        }
-        Ok(())
-    }
-
     /// Proves by `statx` what the number of an entry says.
     fn confirm(&self, dir: &OwnedFd, name: &CStr) -> Result<(), ScanStop> {
         if self.shared.targets.are_handles() {
@@ -477,9 +400,4 @@ fn is_closed(parent: &OwnedFd, name: &CStr) -> bool {
     let owner = rustix::fs::statat(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| stat.st_uid);
     owner.is_ok_and(|owner| owner != super::super::user())
         && accessat(parent, name, Access::EXEC_OK, flags) == Err(Errno::ACCESS)
-}
-
-/// Whether a directory has the form of one that the kernel makes in the work directory of an overlay.
-fn is_work_directory(name: &CStr, look: &Look) -> bool {
-    look.file_type == FileType::Directory && look.mode == 0 && WORK_NAMES.contains(&name.to_bytes())
 }

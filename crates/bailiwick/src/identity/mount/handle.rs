@@ -167,6 +167,29 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_every_known_form() {
+        let of = |kind, bytes: &[u8]| FileHandle { kind, bytes: bytes.to_vec(), layer: None };
+        let numbers = |handle: &FileHandle| handle.entry_numbers().collect::<Vec<_>>();
+        // As Linux 6.18 gave them for ext4 and tmpfs; btrfs and xfs by their source.
+        let ext4 = of(1, &[0x02, 0x08, 0, 0, 0xe8, 0xcf, 0xd6, 0xea]);
+        assert_eq!(numbers(&ext4), [2050]);
+        let tmpfs = of(1, &[0xaf, 0x5d, 0xf9, 0x56, 0x1f, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(numbers(&tmpfs), [0x1_0000_001f]);
+        let number_first = [&0x1_0000_0100_u64.to_ne_bytes()[..], &[7; 4]].concat();
+        assert_eq!(numbers(&of(0x81, &number_first)), [0x1_0000_0100]);
+        let btrfs = |inode: u64, subvolume: u64| {
+            of(BTRFS, &[&inode.to_ne_bytes()[..], &subvolume.to_ne_bytes()[..], &[9; 4]].concat())
+        };
+        assert_eq!(numbers(&btrfs(300, 5)), [300]);
+        // The root of a subvolume is listed in the directory above it by the number of the subvolume.
+        assert_eq!(numbers(&btrfs(256, 258)), [256, 258]);
+        for unknown in [of(0x71, &[1; 12]), of(1, &[1; 7]), of(OVERLAY, &[1; 33]), of(BTRFS, &[1; 40])] {
+            assert_eq!((unknown.inode(), numbers(&unknown)), (None, vec![]), "{unknown:?}");
+        }
+        assert!(!ext4.has_form_of(&tmpfs));
+    }
+
+    #[test]
     fn another_form_is_not_understood() {
         for cut in 0..ON_OVERLAY.len() {
             assert_eq!(FileHandle::understand(OVERLAY, ON_OVERLAY[..cut].to_vec()), None, "{cut}");

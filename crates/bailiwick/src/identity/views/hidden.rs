@@ -181,24 +181,24 @@ impl Stack {
         }
     }
 
-    /// The handle of a file, if it is that of the very file that a write through the overlay changes as long as nothing
-    /// is copied up: one of the upper layer, or one in a directory that a single lower layer makes alone. `None` where
-    /// that cannot be told: a file that was copied up keeps the handle of the lower one.
-    pub(crate) fn exact_handle(&self, path: &Path) -> Result<Option<FileHandle>, Fault> {
+    /// The handle of a file, and whether it is that of the very file that a write through the overlay changes as long as
+    /// nothing is copied up: one of the upper layer, or one in a directory that a single lower layer makes alone. Of
+    /// another nobody can tell whether it was copied up and keeps the handle of the lower one.
+    pub(crate) fn file(&self, path: &Path) -> Result<Option<(FileHandle, bool)>, Fault> {
         let Shown::Object(fd, name) = self.show(path)? else { return Ok(None) };
         let Some(found) = handle(&fd, &name)? else { return Ok(None) };
         if found.layer().is_some_and(|layer| layer.upper) {
-            return Ok(Some(found));
+            return Ok(Some((found, true)));
         }
         for above in path.ancestors().skip(1).filter(|above| above.file_name().is_some()) {
             let Shown::Object(fd, name) = self.show(above)? else { return Ok(None) };
-            let is_lower = handle(&fd, &name)?.and_then(|handle| handle.layer().copied());
+            let layer = handle(&fd, &name)?.and_then(|handle| handle.layer().copied());
             // A directory that several layers make has one link, whatever the layers have.
-            if is_lower.is_some_and(|layer| !layer.upper) && Look::at(&fd, &name)?.links > 1 {
-                return Ok(Some(found));
+            if layer.is_some_and(|layer| !layer.upper) && Look::at(&fd, &name)?.links > 1 {
+                return Ok(Some((found, true)));
             }
         }
-        Ok(None)
+        Ok(Some((found, false)))
     }
 
     /// Whether a place is the upper directory, or lies in a layer so that it meets what the overlay shows at `path`: is
