@@ -155,7 +155,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
     if known.is_relied_on {
         notes.push(
             "layers of an overlay cannot be found by their names here: that no write root reaches what is protected \
-             on it is proved for its upper directory, and for lower ones as far as file handles tell; a lower layer that \
+             on it is proved for its upper directory, and for lower ones as far as file handles and birth times tell; a lower layer that \
              they do not tell of, mounted here as a write root by itself, would be missed"
                 .into(),
         );

@@ -205,7 +205,7 @@ fn workspace_on_a_volume(world: &Places, fs_type: &str, options: &str, by_handle
 }
 
 /// The workspace on the overlay, the store on a volume.
-fn store_on_a_volume(world: &Places, fs_type: &str) {
+fn store_on_a_volume(world: &Places, fs_type: &str, by_handle: bool) {
     let container = Container::make(world, fs_type, "");
     let try_with = |source: &str, store: &str, root: &str| {
         let source = container.on_disk(source);
@@ -222,8 +222,12 @@ fn store_on_a_volume(world: &Places, fs_type: &str) {
     // The store lies in what the root is written to.
     let merged = |outcome: Result<(), Error>| {
         let error = outcome.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::RootOverlap, "{error:?}");
-        assert_eq!(text(&error, "alias"), "overlay-merged", "{error:?}");
+        if by_handle {
+            assert_eq!(error.kind(), ErrorKind::RootOverlap, "{error:?}");
+            assert_eq!(text(&error, "alias"), "overlay-merged", "{error:?}");
+        } else {
+            assert_eq!(error.kind(), ErrorKind::RootUnprovable, "{error:?}");
+        }
     };
     merged(try_with("docker/id/diff/src", "/data/store", "/src"));
     merged(try_with("docker/id/diff/src", "/data/later", "/src"));
@@ -260,15 +264,31 @@ root_cases! {
         in_private_mounts(world, |world| workspace_on_a_volume(world, "btrfs", "", true));
     }
 
+    /// The same where the runtime's filter of system calls refuses to tell file handles.
+    fn mounted_container_without_file_handles(world: &World) {
+        in_private_mounts(world, |world| {
+            crate::sys::refuse(libc::SYS_name_to_handle_at, libc::EPERM);
+            workspace_on_a_volume(world, "tmpfs", "", false);
+        });
+    }
+
     /// A store on a volume, and the workspace in the container.
     fn mounted_container_with_a_store_volume(world: &World) {
-        in_private_mounts(world, |world| store_on_a_volume(world, "tmpfs"));
+        in_private_mounts(world, |world| store_on_a_volume(world, "tmpfs", true));
+    }
+
+    /// The same without file handles.
+    fn mounted_container_with_a_store_volume_without_file_handles(world: &World) {
+        in_private_mounts(world, |world| {
+            crate::sys::refuse(libc::SYS_name_to_handle_at, libc::EPERM);
+            store_on_a_volume(world, "tmpfs", false);
+        });
     }
 
     /// The same on ext4.
     fn mounted_container_with_a_store_volume_on_ext4(world: &World) {
         requires!(Need::Btrfs, "makes a file system in a file");
-        in_private_mounts(world, |world| store_on_a_volume(world, "ext4"));
+        in_private_mounts(world, |world| store_on_a_volume(world, "ext4", true));
     }
 
     /// On a file system that is provably another one nothing is searched; on the same one the search has bounds.

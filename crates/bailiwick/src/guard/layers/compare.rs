@@ -40,7 +40,14 @@ impl Comparison<'_> {
         let outlook = self.outlook;
         // Without its mount nothing is located; `Outlook::doubt` refuses that.
         let Some(own) = outlook.table.get(root.id().mount) else { return Ok(()) };
-        let Some(location) = outlook.table.locate(own.id, root.canonical()) else { return Ok(()) };
+        let Some(location) = outlook.table.locate(own.id, root.canonical()) else {
+            for (number, views) in outlook.views.iter().enumerate() {
+                if !views.layers_unresolved.is_empty() || !views.uppers_unresolved.is_empty() {
+                    self.doubt_any(number, NO_LOCATION.into());
+                }
+            }
+            return Ok(());
+        };
         let beneath = mounts_beneath(&outlook.table, root)?;
         let whole = |mount: &Mount| Location { device: mount.device, path: mount.root.clone() };
         let mut itself = Part::new(own, Some(root.as_fd()), root.canonical(), location);
@@ -98,7 +105,8 @@ impl Comparison<'_> {
     /// As [`doubt`](Self::doubt), where it cannot be told of which overlay.
     pub(super) fn doubt_any(&mut self, object: usize, undecided: String) {
         let views = self.outlook.views.get(object);
-        let unresolved = views.and_then(|views| views.layers_unresolved.first());
+        let unresolved = views
+            .and_then(|views| views.layers_unresolved.first().or_else(|| views.uppers_unresolved.first()));
         let doubt = Doubt::Layer {
             layer: unresolved.map_or_else(PathBuf::new, |unresolved| unresolved.layer.clone()),
             why: unresolved.map_or("they cannot be found", |unresolved| unresolved.why),
@@ -281,6 +289,7 @@ impl Comparison<'_> {
 }
 
 const NO_ROOT: &str = "no mount here shows the whole of that overlay";
+const NO_LOCATION: &str = "the mount table does not tell where the root lies on its file system";
 const NO_PLACE: &str = "the other one lies on an overlay itself, or cannot be opened";
 pub(super) const NO_MEANS: &str =
     "neither file handles nor birth times can be compared with those on the file system of the other one";

@@ -116,10 +116,10 @@ impl FileHandle {
 }
 
 /// The handle of the descriptor's object; `None` where the file system, the kernel or this program does not know how
-/// to make, or how to read, one. `name` serves the error only.
+/// to make, or how to read, one, or where a filter of system calls refuses it. `name` serves the error only.
 ///
 /// # Errors
-/// Any other answer of the kernel, such as a filter of system calls may give.
+/// Any other answer of the kernel.
 ///
 /// # Kernel
 /// Linux 6.5; before that only for file systems that can be exported, which an overlay usually cannot.
@@ -134,7 +134,11 @@ pub(crate) fn handle(fd: impl AsFd, name: &Path) -> Result<Option<FileHandle>, F
     };
     match outcome {
         Ok((kind, bytes)) => Ok(FileHandle::understand(kind, bytes)),
-        Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::OVERFLOW) => Ok(None),
+        // No permission is needed for it, so that a lack of one is the answer of a filter: container runtimes have
+        // refused the call.
+        Err(
+            Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::OVERFLOW | Errno::PERM | Errno::ACCESS,
+        ) => Ok(None),
         Err(errno) => Err(Fault::from_call(SystemCall::new("name_to_handle_at", name, errno))),
     }
 }

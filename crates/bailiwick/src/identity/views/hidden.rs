@@ -19,8 +19,9 @@
 //! The work directory of an overlay is known by its form: the kernel makes a directory in it that nobody may enter.
 //!
 //! # Security
-//! Of lower layers only as much is known as handles tell: the uppermost lower directory at each step of a path. Others,
-//! and layers that hold data alone, are not found by this. Whoever relies on it says so.
+//! Of lower layers only as much is known as handles tell: the uppermost lower directory at each step of a path; and as
+//! birth times tell, only where there is no upper one. Others, and layers that hold data alone, are not found by this.
+//! Whoever relies on it says so.
 //!
 //! # Source
 //! `ovl_dentry_to_fid`, `ovl_getattr` and `ovl_make_workdir` of Linux 6.18, and own measurements on it (2026-11-30).
