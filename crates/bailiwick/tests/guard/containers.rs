@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use bailiwick::guard::{self, Grant, LinkSearch, ProtectedSet};
 use bailiwick::store::StorePlace;
-use bailiwick::{Error, ErrorKind};
+use bailiwick::{Error, ErrorKind, Protection, Session};
 use bailiwick_test::host::{self, Host};
 use bailiwick_test::{Need, requires, root_cases, user_cases};
 
@@ -347,6 +347,31 @@ root_cases! {
         });
     }
 
+    /// A whole session: the host program and its store on the overlay, the workspace on a volume.
+    fn mounted_container_with_a_session(world: &World) {
+        in_private_mounts(world, |world| {
+            let container = Container::make(world, "tmpfs", "");
+            copy_of_this_program(&container.on_disk("docker/l1/usr/bin/program"));
+            for point in ["bin", "lib", "lib64", "dev", "tmp", "home"] {
+                dir(container.merged.join(point));
+            }
+            let volume = container.on_disk("volumes/ws");
+            let system = ["/usr/bin", "/usr/lib", "/usr/lib64", "/dev"].map(PathBuf::from);
+            let mounts = [
+                (&*volume, "work"),
+                (&*system[0], "bin"),
+                (&*system[1], "lib"),
+                (&*system[2], "lib64"),
+                (&*system[3], "dev"),
+            ];
+            container.enter(&mounts, || {
+                let places = bailiwick_test::Places::at("/work");
+                let command = by(Command::new("/usr/bin/program"), &places, "session");
+                Host::start(&places, command).finish();
+            });
+        });
+    }
+
     /// A layer that is mounted into a root, or moved into it, after the grant.
     fn mounted_container_that_changes(world: &World) {
         in_private_mounts(world, |world| {
@@ -372,7 +397,7 @@ root_cases! {
 #[test]
 #[ignore = "started by the cases of this file"]
 fn host() {
-    host::play(&[("rootless", rootless)]);
+    host::play(&[("rootless", rootless), ("session", session)]);
 }
 
 fn rootless(places: &bailiwick_test::Places) {
@@ -383,20 +408,62 @@ fn rootless(places: &bailiwick_test::Places) {
     .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
+/// Copies this program, by a program of its own: a file that this process has open for writing cannot be run.
+fn copy_of_this_program(at: &Path) {
+    let own = format!("/proc/{}/exe", std::process::id());
+    assert!(Command::new("cp").arg(own).arg(at).status().unwrap().success());
+}
+
+/// Has a command play a part of this file.
+fn by(mut command: Command, places: &bailiwick_test::Places, part: &str) -> Command {
+    let plain = Host::command(places, "containers::host", part);
+    command.args(plain.get_args());
+    command.env_clear();
+    command.envs(plain.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    let output = fs::OpenOptions::new().append(true).open(places.join("host-output")).unwrap();
+    command.current_dir("/").stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output);
+    command
+}
+
+/// The host program of a session in a container: `/` and this executable lie on the overlay.
+fn session(_: &bailiwick_test::Places) {
+    assert_eq!(std::env::current_exe().unwrap(), Path::new("/usr/bin/program"));
+    let run = async {
+        let session = Session::builder("/home/session")
+            .write_root("/work")
+            .accept(Protection::Metadata)
+            .accept(Protection::NamedSockets)
+            .open()
+            .await
+            .unwrap();
+        let script = "echo made > /work/made; echo bad > /usr/bin/agent; echo bad > /home/session/x";
+        let output = session.command("/bin/sh").args(["-c", script]).output().await.unwrap();
+        assert!(!output.status.success());
+        session.replace_write_roots(["/work/sub"]).await.unwrap();
+        let script = "echo made > /work/sub/made && echo bad > /work/made";
+        let output = session.command("/bin/sh").args(["-c", script]).output().await.unwrap();
+        assert!(!output.status.success());
+        // The program lies in the layers of the overlay, and a root there is refused as ever.
+        assert_eq!(session.replace_write_roots(["/usr"]).await.unwrap_err().kind(), ErrorKind::RootOverlap);
+        session.close().await.unwrap();
+    };
+    host::block_on(run);
+    assert_eq!(fs::read("/work/made").unwrap(), b"made\n");
+    assert_eq!(fs::read("/work/sub/made").unwrap(), b"made\n");
+    assert_eq!(fs::read("/usr/bin/agent").unwrap(), b"agent");
+    assert!(!Path::new("/home/session/x").exists());
+}
+
 user_cases! {
     /// A container of a plain user: the overlay is mounted in a user namespace.
     fn mounted_container_of_a_plain_user(world: &World) {
         let places = bailiwick_test::Places::at(world.path());
         // A copy: across user namespaces nobody may follow the link to the executable of another process.
-        let (program, plain) =
-            (world.path().join("program"), Host::command(&places, "containers::host", "rootless"));
-        let own = format!("/proc/{}/exe", std::process::id());
-        assert!(Command::new("cp").arg(own).arg(&program).status().unwrap().success());
+        let program = world.path().join("program");
+        copy_of_this_program(&program);
         let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--mount"]).arg(&program).args(plain.get_args());
-        command.env_clear();
-        command.envs(plain.get_envs().filter_map(|(key, value)| Some((key, value?))));
-        command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(["--user", "--map-root-user", "--mount"]).arg(&program);
+        let command = by(command, &places, "rootless");
         Host::start(&places, command).finish();
     }
 }
