@@ -27,6 +27,8 @@ use crate::sys::{bind, in_private_mounts, on_a_thread_with_its_own, tmpfs};
 /// `etc/agent` is made of all three layers.
 struct Container {
     disk: PathBuf,
+    /// The disk that holds the lower layers: the same one, or another.
+    images: PathBuf,
     merged: PathBuf,
 }
 
@@ -58,7 +60,11 @@ fn disk(fs_type: &str, base: &Path) -> PathBuf {
 impl Container {
     fn make(world: &Places, fs_type: &str, options: &str) -> Self {
         let disk = disk(fs_type, world.path());
-        let docker = dir(disk.join("docker"));
+        Self::make_on(world, disk.clone(), disk, options)
+    }
+
+    fn make_on(world: &Places, disk: PathBuf, images: PathBuf, options: &str) -> Self {
+        let (docker, image) = (dir(disk.join("docker")), dir(images.join("docker")));
         for (place, content) in [
             ("l1/usr/bin/agent", "agent"),
             ("l1/etc/agent/low", "low"),
@@ -67,18 +73,19 @@ impl Container {
             ("id/diff/other/file", "x"),
         ] {
             next_tick();
-            dir(docker.join(place).parent().unwrap());
-            fs::write(docker.join(place), content).unwrap();
+            let place = if place.starts_with('l') { &image } else { &docker }.join(place);
+            dir(place.parent().unwrap());
+            fs::write(place, content).unwrap();
         }
         next_tick();
         dir(docker.join("id/work"));
         next_tick();
         dir(disk.join("volumes/ws/sub"));
-        dir(docker.join("l"));
-        super::link("../l1", docker.join("l/AAAA"));
-        super::link("../l2", docker.join("l/BBBB"));
+        dir(image.join("l"));
+        super::link("../l1", image.join("l/AAAA"));
+        super::link("../l2", image.join("l/BBBB"));
         let merged = dir(world.path().join("merged"));
-        std::env::set_current_dir(&docker).unwrap();
+        std::env::set_current_dir(&image).unwrap();
         let id = docker.join("id");
         let layers = format!(
             "lowerdir=l/BBBB:l/AAAA,upperdir={},workdir={}{options}",
@@ -95,11 +102,12 @@ impl Container {
         for point in ["proc", "work", "data", "src", "old"] {
             dir(merged.join(point));
         }
-        Self { disk, merged }
+        Self { disk, images, merged }
     }
 
     fn on_disk(&self, place: &str) -> PathBuf {
-        self.disk.join(place)
+        let is_lower = place.starts_with("docker/l");
+        if is_lower { &self.images } else { &self.disk }.join(place)
     }
 
     /// Runs `body` in the container, with these directories of the host mounted in it.
@@ -165,7 +173,10 @@ fn assert_unprovable(outcome: Result<(), Error>, name: &str) {
 /// `by_handle`: the kernel tells file handles of the overlay. Without them only birth times tell, which prove that a
 /// directory is not a layer, and never that it is one.
 fn workspace_on_a_volume(world: &Places, fs_type: &str, options: &str, by_handle: bool) {
-    let container = Container::make(world, fs_type, options);
+    workspace_on_a_volume_of(&Container::make(world, fs_type, options), by_handle);
+}
+
+fn workspace_on_a_volume_of(container: &Container, by_handle: bool) {
     let at = |place: &str| container.on_disk(place);
     let assert_refused = |place: &str, name: &str| {
         let outcome = container.workspace(&at(place));
@@ -254,6 +265,23 @@ root_cases! {
             in_private_mounts(world, |world| {
                 let base = dir(world.path().join(place));
                 workspace_on_a_volume(&Places(base), "ext4", options, true);
+            });
+        }
+    }
+
+    /// The lower layers lie on another disk than the upper one.
+    fn mounted_container_on_two_disks(world: &World) {
+        requires!(Need::Btrfs, "makes a file system in a file");
+        for (place, fs_type) in [("one", "tmpfs"), ("two", "ext4")] {
+            in_private_mounts(world, |world| {
+                let base = Places(dir(world.path().join(place)));
+                let images = disk(fs_type, &dir(base.path().join("images")));
+                let container = Container::make_on(&base, disk("tmpfs", base.path()), images.clone(), "");
+                workspace_on_a_volume_of(&container, true);
+                // A volume beside the lower layers.
+                let volume = dir(images.join("volume"));
+                container.workspace(&volume).unwrap();
+                assert_layer(container.workspace(&images), "/work/docker/l1/usr");
             });
         }
     }
