@@ -6,8 +6,9 @@ use std::path::Path;
 use rustix::fs::Access;
 
 use super::forbidden::Places;
+use super::layers::{self, Finding, Found, Known};
 use super::links::{Holdings, OtherName, Searched, search};
-use super::outlook::Outlook;
+use super::outlook::{Alias, Outlook};
 use super::protected::{ProtectedObject, ProtectedSet};
 use super::refusal::{self, Overlap};
 use super::verdict::{Comparison, Decision, Fact, Meeting, Relation, RootVerdict, Verdict};
@@ -95,6 +96,7 @@ pub(super) struct Basis {
     pub(super) outlook: Outlook,
     pub(super) holdings: Holdings,
     pub(super) searched: Searched,
+    pub(super) known: Known,
 }
 
 /// Examines every root.
@@ -118,6 +120,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
     };
     let outlook = seen.as_ref().map(|(outlook, _)| outlook);
     let mut outermost = Outermost::default();
+    let mut known = Known::default();
     let mut roots: Vec<RootVerdict> = Vec::with_capacity(policy.write_roots.len());
     for (index, given) in policy.write_roots.iter().enumerate() {
         let mut root = Examined::new(index, given);
@@ -136,6 +139,10 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
             Ok(names) => add_links(&mut roots, &outermost, protected, names),
             Err((index, refusal)) => refuse(&mut roots, index, refusal),
         }
+        match layers::compare(&kept, outlook, protected, holdings, &mut known) {
+            Ok(found) => add_layers(&mut roots, &outermost, protected, found),
+            Err((index, refusal)) => refuse(&mut roots, index, refusal),
+        }
     }
     for root in &mut roots {
         let cover = outermost.cover(root.index);
@@ -145,6 +152,14 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
     }
     let granted = refusals.is_empty() && roots.iter().all(|root| root.refusals.is_empty());
     let mut notes = protected.notes().to_vec();
+    if known.is_relied_on {
+        notes.push(
+            "layers of an overlay cannot be found by their names here: that no write root reaches what is protected \
+             on it is proved for its upper directory, and for lower ones as far as file handles and birth times tell; a lower layer that \
+             they do not tell of, mounted here as a write root by itself, would be missed"
+                .into(),
+        );
+    }
     if let Some((_, holdings)) = &seen {
         notes.extend(holdings.unlisted().map(|path| {
             format!(
@@ -158,7 +173,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
     Examination {
         verdict: Verdict { granted, roots, refusals, notes },
         roots: pins,
-        basis: seen.map(|(outlook, holdings)| Basis { outlook, holdings, searched }),
+        basis: seen.map(|(outlook, holdings)| Basis { outlook, holdings, searched, known }),
     }
 }
 
@@ -202,6 +217,29 @@ fn add_links(
             comparison.other_names.extend(names.iter().map(|name| name.name.clone()));
         }
         refuse(roots, index, refusal::linked(index, pin, object, &names));
+    }
+}
+
+/// Enters what was found of layers.
+fn add_layers(roots: &mut [RootVerdict], outermost: &Outermost, protected: &ProtectedSet, found: Vec<Found>) {
+    for (index, number, finding) in found {
+        let (Some(pin), Some(object)) = (outermost.kept.get(&index), protected.objects().get(number)) else {
+            continue;
+        };
+        let refusal = refusal::layer(index, pin, object, &finding);
+        if let Some(comparison) = roots.get_mut(index).and_then(|root| root.comparisons.get_mut(number))
+            && comparison.relation.is_none()
+        {
+            match finding {
+                Finding::Alias(alias) => {
+                    comparison.relation = Some(Relation::Alias);
+                    comparison.other_names.push(alias.name.clone());
+                    comparison.fact = seen(alias);
+                }
+                Finding::Doubt(doubt) => comparison.fact = Fact::Unproven { why: doubt.why() },
+            }
+        }
+        refuse(roots, index, refusal);
     }
 }
 
@@ -319,15 +357,7 @@ impl<'a> Examined<'a> {
             other_names.extend(aliases.iter().map(|alias| alias.name.clone()));
             if let Some(alias) = aliases.into_iter().next() {
                 self.refusals.push(refusal::alias(self.index, root, object, &alias));
-                let meeting = meeting(alias.met, alias.levels);
-                let fact = Fact::Seen {
-                    alias: alias.kind,
-                    name: alias.name,
-                    mount_point: alias.mount_point,
-                    lies: alias.lies,
-                    meeting,
-                };
-                (Some(Relation::Alias), fact)
+                (Some(Relation::Alias), seen(alias))
             } else {
                 match outlook.doubt(number, object, root, beneath) {
                     Ok(None) => (None, apart(chain, above)),
@@ -364,6 +394,12 @@ impl<'a> Examined<'a> {
             refusals: self.refusals,
         }
     }
+}
+
+fn seen(alias: Alias) -> Fact {
+    let meeting = meeting(alias.met, alias.levels);
+    let Alias { kind, name, mount_point, lies, .. } = alias;
+    Fact::Seen { alias: kind, name, mount_point, lies, meeting }
 }
 
 fn meeting(key: Key, levels: usize) -> Meeting {

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::examine::{Basis, Examined, Meet, meet};
 use super::forbidden::Places;
+use super::layers;
 use super::links::{OtherName, Searched, search};
 use super::outlook::Outlook;
 use super::protected::ProtectedSet;
@@ -123,6 +124,7 @@ impl Grant {
         self.check_chains(&state.basis.outlook, &mut walk)?;
         // Remembered, because asking clears it.
         if self.watch.changed().map_err(watch_failed)? {
+            state.basis.known.forget();
             state.is_stale = true;
         }
         if state.basis.holdings.refresh(&self.protected)? {
@@ -154,7 +156,7 @@ impl Grant {
             }
             let roots: Vec<(usize, &PinnedDir)> =
                 self.numbered().map(|(root, index)| (index, root)).collect();
-            let Basis { holdings, searched, .. } = &mut state.basis;
+            let Basis { holdings, searched, known, .. } = &mut state.basis;
             let names = search(&roots, &outlook, &self.protected, holdings, searched)
                 .map_err(|(_, refusal)| refusal)?;
             if let Some((index, first)) = names.first()
@@ -167,6 +169,11 @@ impl Grant {
                     .map(|(_, name)| name.clone())
                     .collect();
                 return Err(refusal::linked(*index, root, object, &same));
+            }
+            let found = layers::compare(&roots, &outlook, &self.protected, holdings, known)
+                .map_err(|(_, refusal)| refusal)?;
+            if let Some(refusal) = layers::first_refusal(&found, &roots, &self.protected) {
+                return Err(refusal);
             }
             state.basis.outlook = outlook;
             Ok(())
@@ -247,8 +254,15 @@ impl Grant {
         let chain =
             dir.chain(&mut Walk::default()).map_err(|fault| Role::Root(index).fault(fault, dir.given()))?;
         let mut examined = Examined::new(index, dir.given());
-        examined.judge(dir, &chain, &Places::find(), &self.protected, Some(&self.state().basis.outlook));
-        examined.into_refusal().map_or(Ok(()), Err)
+        let mut state = self.state();
+        let Basis { outlook, holdings, known, .. } = &mut state.basis;
+        examined.judge(dir, &chain, &Places::find(), &self.protected, Some(outlook));
+        if let Some(refusal) = examined.into_refusal() {
+            return Err(refusal);
+        }
+        let found = layers::compare(&[(index, dir)], outlook, &self.protected, holdings, known)
+            .map_err(|(_, refusal)| refusal)?;
+        layers::first_refusal(&found, &[(index, dir)], &self.protected).map_or(Ok(()), Err)
     }
 }
 

@@ -132,6 +132,11 @@ impl Holdings {
         self.linked().map(|(_, file)| (file.key, file.links, file.changed)).collect()
     }
 
+    /// Files of one object that have a name outside of it.
+    pub(super) fn linked_of(&self, object: usize) -> impl Iterator<Item = &LinkedFile> {
+        self.0.get(object).into_iter().flat_map(Holding::linked)
+    }
+
     fn linked(&self) -> impl Iterator<Item = (usize, &LinkedFile)> {
         let numbered = self.0.iter().enumerate();
         numbered.flat_map(|(object, holding)| holding.linked().map(move |file| (object, file)))
@@ -304,6 +309,17 @@ fn search_one(
 }
 
 fn run(starts: &[Start<'_>], targets: &[Target], protected: &ProtectedSet) -> Result<ScanReport, ScanStop> {
+    run_bounded(protected, "searched write roots for other names of protected files", |limits, progress| {
+        scan(starts, targets, limits, progress)
+    })
+}
+
+/// Runs a scan within the bounds that the protected set has for it.
+pub(super) fn run_bounded(
+    protected: &ProtectedSet,
+    done: &'static str,
+    scan: impl FnOnce(&ScanLimits, Option<&(dyn Fn(ScanProgress) + Sync)>) -> Result<ScanReport, ScanStop>,
+) -> Result<ScanReport, ScanStop> {
     let search = protected.link_search();
     let (entries, time) = search.bounds();
     let limits = ScanLimits { entries, deadline: Instant::now().checked_add(time), ..ScanLimits::default() };
@@ -312,9 +328,9 @@ fn run(starts: &[Start<'_>], targets: &[Target], protected: &ProtectedSet) -> Re
             let progress = |progress: ScanProgress| {
                 tell(SearchProgress { entries: progress.entries, directories: progress.directories });
             };
-            scan(starts, targets, &limits, Some(&progress))
+            scan(&limits, Some(&progress))
         }
-        None => scan(starts, targets, &limits, None),
+        None => scan(&limits, None),
     }?;
     tracing::info!(
         entries = report.entries,
@@ -323,7 +339,7 @@ fn run(starts: &[Start<'_>], targets: &[Target], protected: &ProtectedSet) -> Re
         closed_one = ?report.first_closed,
         found = report.names.len(),
         more = report.omitted,
-        "searched write roots for other names of protected files"
+        "{done}"
     );
     Ok(report)
 }

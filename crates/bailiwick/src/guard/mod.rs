@@ -15,7 +15,8 @@
 //!    through another mount is compared like the object itself. A mount that another one covers shows nothing, and one
 //!    that is read-only takes no write.
 //! 5. Overlays, both ways: the directories that the overlay of a protected object is made of, and the overlays that
-//!    write to where one lies.
+//!    write to where one lies. Of layers that cannot be found by their names, as in a container, what the kernel tells
+//!    of them is compared: file handles, places within file systems, birth times.
 //! 6. Hard links: a protected file with more than one name has its other names searched for in the roots.
 //! 7. What is mounted beneath a root: no device of this host, and no control of the kernel.
 //!
@@ -25,6 +26,7 @@
 mod examine;
 mod forbidden;
 mod grant;
+mod layers;
 mod links;
 mod outlook;
 mod protected;

@@ -41,8 +41,15 @@ pub(super) struct Alias {
 pub(super) enum Doubt {
     /// It would be seen here, where this user cannot look.
     Blind { name: std::path::PathBuf, kind: AliasKind },
-    /// A layer of an overlay cannot be found. The protected object lies on the overlay, or the root does.
-    Layer { layer: std::path::PathBuf, why: &'static str, device: String, holds_root: bool },
+    /// A layer of an overlay cannot be found, and what can be told without it does not decide. The protected object
+    /// lies on the overlay, or the root does.
+    Layer {
+        layer: std::path::PathBuf,
+        why: &'static str,
+        device: String,
+        undecided: String,
+        holds_root: bool,
+    },
     /// The file system shows one object under several names or numbers.
     Unreliable { fs_type: String },
     /// Both lie on file systems whose contents are kept elsewhere, and may be kept at the same place.
@@ -106,7 +113,8 @@ impl Outlook {
         }
     }
 
-    /// Why it cannot be told whether a root, with everything mounted beneath it, reaches an object.
+    /// Why it cannot be told whether a root, with everything mounted beneath it, reaches an object. Layers that cannot
+    /// be found are for [`layers`](super::layers).
     pub(super) fn doubt(
         &self,
         number: usize,
@@ -132,23 +140,6 @@ impl Outlook {
             let beneath = beneath.iter().map(|beneath| beneath.mount);
             own.into_iter().chain(beneath.filter(|mount| !mount.read_only))
         };
-        let on = |device: Device| mounts().any(|mount| mount.device == device);
-        let only_on = |device: Device| mounts().all(|mount| mount.device == device);
-        let below = views.layers_unresolved.iter().find(|unresolved| !only_on(unresolved.device));
-        let written = || {
-            views.uppers_unresolved.iter().find(|unresolved| {
-                on(unresolved.device)
-                    && views.locations.iter().any(|location| location.device != unresolved.device)
-            })
-        };
-        if let Some(unresolved) = below.or_else(written) {
-            return Ok(Some(Doubt::Layer {
-                layer: unresolved.layer.clone(),
-                why: unresolved.why,
-                device: unresolved.device.to_string(),
-                holds_root: below.is_none(),
-            }));
-        }
         for location in &views.locations {
             let Some(theirs) = self.table.iter().find(|mount| mount.device == location.device) else {
                 continue;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::forbidden::Forbidden;
+use super::layers::Finding;
 use super::links::{OtherName, Stopped};
 use super::outlook::{Alias, Doubt};
 use super::protected::{ProtectedKind, ProtectedObject, ProtectedSet};
@@ -233,8 +234,8 @@ impl Doubt {
                 Quoted::new(name),
                 kind.name()
             ),
-            Self::Layer { layer, why, device, .. } => format!(
-                "the overlay file system {device} is made of {}, and {why}",
+            Self::Layer { layer, why, device, undecided, .. } => format!(
+                "the overlay file system {device} is made of {}, and {why}; {undecided}",
                 if layer.as_os_str().is_empty() { "unknown directories".into() } else { Quoted::new(layer).to_string() }
             ),
             Self::Unreliable { fs_type } => format!(
@@ -299,6 +300,14 @@ pub(super) fn doubt(index: usize, root: &PinnedDir, object: &ProtectedObject, do
     )
     .text("fact", why)
     .hint(doubt.hint(root, object.kind().words()))
+}
+
+/// A root and a protected object that meet, or may meet, in a layer of an overlay that cannot be found by its name.
+pub(super) fn layer(index: usize, root: &PinnedDir, object: &ProtectedObject, finding: &Finding) -> Error {
+    match finding {
+        Finding::Alias(found) => alias(index, root, object, found),
+        Finding::Doubt(found) => doubt(index, root, object, found),
+    }
 }
 
 /// A search for other names that was stopped.

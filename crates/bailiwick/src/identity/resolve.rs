@@ -101,6 +101,15 @@ pub(super) fn open_parent(dir: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     open(dir, "..", Want::Directory.flags(), ResolveFlags::NO_SYMLINKS)
 }
 
+/// Looks at whatever lies at a path that has no link in it; `None` where nothing does.
+pub(crate) fn look_exact(path: &Path) -> Result<Option<Look>, Fault> {
+    match open_exact(path) {
+        Ok(fd) => Look::at(fd, path).map(Some),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(errno) => Err(Fault::from_call(SystemCall::new("openat2", path, errno))),
+    }
+}
+
 /// Opens a directory above a directory, by nothing but `..`.
 pub(super) fn open_upwards(dir: BorrowedFd<'_>, up: &Path) -> Result<OwnedFd, Errno> {
     open(dir, up, Want::Directory.flags(), ResolveFlags::NO_SYMLINKS)

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper that cannot do its part fails the case")]
 
 mod aliases;
+mod containers;
 mod disks;
 mod elsewhere;
 mod filesystems;

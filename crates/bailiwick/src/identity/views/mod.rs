@@ -8,6 +8,7 @@
 
 mod beneath;
 mod find;
+mod hidden;
 mod overlay;
 
 use std::os::fd::OwnedFd;
@@ -25,6 +26,7 @@ use super::resolve::open_exact;
 
 pub(crate) use beneath::{Beneath, mounts_beneath};
 pub(crate) use find::find_views;
+pub(crate) use hidden::{Inside, RealPlace, Sharing, Stack, Step, open_location};
 pub(crate) use overlay::Overlays;
 
 /// How an object comes to have another name.
