@@ -16,6 +16,7 @@ mod descriptors;
 mod detached;
 mod files;
 mod host;
+mod mark;
 mod memory;
 mod metadata;
 mod namespaces;
@@ -34,7 +35,7 @@ use arguments::Arguments;
 /// Name, arguments, and the function that tries it.
 type Act = (&'static str, &'static str, fn(&mut Arguments) -> Answer);
 
-const ROOMS: [&[Act]; 13] = [
+const ROOMS: [&[Act]; 14] = [
     files::ACTS,
     metadata::ACTS,
     descriptors::ACTS,
@@ -48,6 +49,7 @@ const ROOMS: [&[Act]; 13] = [
     detached::ACTS,
     calls::ACTS,
     siblings::ACTS,
+    mark::ACTS,
 ];
 
 /// Runs the act that the command line names. Returns the exit status.

@@ -1,0 +1,123 @@
+//! An act on everything that is seen: leave a mark wherever the kernel lets this process.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::Act;
+use crate::answer::{Answer, Failed, Prepare as _};
+use crate::arguments::Arguments;
+
+pub(crate) const ACTS: &[Act] = &[("mark", "BASE TAG LIMIT [NAME]...", mark)];
+
+/// Names of marks begin with it. Marks are not marked again: what is seen at many places would grow at each.
+const PREFIX: &str = "mark.";
+
+/// Appends `TAG` to every file that can be written, makes a file in every directory that can be, and puts a new file
+/// over one that cannot be written where its directory can. Then tries to move each `NAME`, or a directory above it
+/// up to `BASE`, to the same name with `.moved` at its end, the topmost first.
+///
+/// Walks everything below `BASE`, through every mount, and follows no symbolic link. More than `LIMIT` names end the
+/// act as one that could not be tried: what was not looked at must not look like a refusal.
+fn mark(arguments: &mut Arguments) -> Answer {
+    let base = arguments.path()?;
+    let mut marker = Marker { tag: arguments.text()?, limit: arguments.number()?, seen: 0, made: 0, marked: 0 };
+    let mut pending = vec![base.clone()];
+    while let Some(directory) = pending.pop() {
+        marker.visit(&directory, &mut pending)?;
+    }
+    let mut moved = Vec::new();
+    while !arguments.is_empty() {
+        moved.extend(displace(&base, &arguments.path()?));
+    }
+    let moved: Vec<String> = moved.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    Ok(serde_json::json!({ "seen": marker.seen, "made": marker.made, "marked": marker.marked, "moved": moved }))
+}
+
+struct Marker {
+    tag: String,
+    limit: u64,
+    seen: u64,
+    /// Files made, whose number is in their names.
+    made: u64,
+    /// Files that were there before and bear the mark.
+    marked: u64,
+}
+
+impl Marker {
+    fn visit(&mut self, directory: &Path, pending: &mut Vec<PathBuf>) -> Result<(), Failed> {
+        // Listed first, so that a mark is not met in the directory that it was just made in.
+        let entries: Vec<fs::DirEntry> = match fs::read_dir(directory) {
+            Ok(entries) => entries.collect::<Result<_, _>>().prepare("list a directory")?,
+            // A directory that nobody may list may be written all the same.
+            Err(_) => Vec::new(),
+        };
+        let is_writable = self.make(directory)?.is_some();
+        for entry in entries {
+            self.seen += 1;
+            if self.seen > self.limit {
+                return Err(Failed::CannotTry(format!("more than {} names are seen", self.limit)));
+            }
+            if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+                continue;
+            }
+            // The type is asked of the object: the entry may be a mount point of another type.
+            let path = entry.path();
+            let Ok(found) = fs::symlink_metadata(&path) else { continue };
+            if found.is_dir() {
+                pending.push(path);
+            } else if found.file_type().is_file() {
+                self.append(directory, &path, is_writable)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A new file in a directory, if the kernel lets it be made.
+    fn make(&mut self, directory: &Path) -> Result<Option<PathBuf>, Failed> {
+        let path = directory.join(format!("{PREFIX}{}.{}", self.tag, self.made));
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(mut file) => {
+                file.write_all(self.tag.as_bytes()).prepare("write a new mark")?;
+                self.made += 1;
+                Ok(Some(path))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                Err(Failed::CannotTry(format!("{} is there already", path.display())))
+            }
+            Err(_refused) => Ok(None),
+        }
+    }
+
+    fn append(&mut self, directory: &Path, path: &Path, is_writable: bool) -> Result<(), Failed> {
+        match OpenOptions::new().append(true).custom_flags(libc::O_NOFOLLOW).open(path) {
+            Ok(mut file) => {
+                file.write_all(self.tag.as_bytes()).prepare("append a mark")?;
+                self.marked += 1;
+            }
+            Err(_) if is_writable => {
+                if let Some(new) = self.make(directory)? {
+                    match fs::rename(&new, path) {
+                        Ok(()) => self.marked += 1,
+                        Err(_refused) => fs::remove_file(&new).prepare("remove a mark")?,
+                    }
+                }
+            }
+            Err(_refused) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Moves a name, or the topmost directory above it that can be moved. Says which.
+fn displace(base: &Path, name: &Path) -> Option<PathBuf> {
+    let mut chain: Vec<&Path> = name.ancestors().take_while(|path| *path != base).collect();
+    chain.reverse();
+    let movable = |path: &&Path| {
+        let mut to = path.as_os_str().to_owned();
+        to.push(".moved");
+        fs::rename(path, to).is_ok()
+    };
+    chain.into_iter().find(movable).map(Path::to_owned)
+}

@@ -1,0 +1,160 @@
+//! What is true: a process confined by Landlock tries to change whatever it sees, and the host looks what changed.
+//!
+//! Nothing here is shared with the guard, and nothing here compares paths, identities or mounts.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bailiwick_test::act::{self, Scopes};
+use bailiwick_test::tool;
+
+/// More names than any layout shows.
+const LIMIT: usize = 50_000;
+
+/// A place that is held, whatever becomes of its name.
+#[derive(Debug)]
+pub(crate) struct Held(File);
+
+impl Held {
+    /// Follows links, as the kernel does for whoever names a write root.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let mark_only = libc::O_PATH | libc::O_CLOEXEC;
+        OpenOptions::new().read(true).custom_flags(mark_only).open(path).map(Self)
+    }
+
+    /// A name of it in this process, which its children can open too.
+    pub(crate) fn name(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+/// Something that must not change: by its name, and by itself wherever it is.
+#[derive(Debug)]
+pub(crate) struct Object {
+    pub(crate) path: PathBuf,
+    pub(crate) held: Held,
+}
+
+/// Content and names of a tree, as the host sees them, without the marks in it.
+#[derive(Debug, PartialEq, Eq)]
+struct State(BTreeMap<PathBuf, Content>);
+
+#[derive(Debug, PartialEq, Eq)]
+enum Content {
+    Directory,
+    File(Vec<u8>),
+    Link(PathBuf),
+    Other,
+    Failed(Option<i32>),
+}
+
+impl State {
+    fn of(top: &Path) -> Self {
+        let mut state = BTreeMap::new();
+        let mut pending = vec![PathBuf::new()];
+        while let Some(at) = pending.pop() {
+            assert!(state.len() < LIMIT, "what is protected is too large: {}", top.display());
+            // The top may be a link of the kernel to what it holds.
+            let whole = if at == Path::new("") { top.to_owned() } else { top.join(&at) };
+            let found =
+                if at == Path::new("") { fs::metadata(&whole) } else { fs::symlink_metadata(&whole) };
+            let content = match found {
+                Err(error) => Content::Failed(error.raw_os_error()),
+                Ok(found) if found.is_dir() => match fs::read_dir(&whole) {
+                    Ok(entries) => {
+                        let entries = entries.flatten().map(|entry| at.join(entry.file_name()));
+                        pending.extend(entries);
+                        Content::Directory
+                    }
+                    Err(error) => Content::Failed(error.raw_os_error()),
+                },
+                Ok(found) if found.is_symlink() => {
+                    fs::read_link(&whole).map_or_else(|error| Content::Failed(error.raw_os_error()), Content::Link)
+                }
+                Ok(found) if found.file_type().is_file() => {
+                    fs::read(&whole).map_or_else(|error| Content::Failed(error.raw_os_error()), Content::File)
+                }
+                Ok(_) => Content::Other,
+            };
+            state.insert(at, content);
+        }
+        Self(state)
+    }
+
+    fn difference(&self, after: &Self) -> Option<String> {
+        let changed = self.0.iter().find(|(path, content)| after.0.get(*path) != Some(content));
+        let came = || after.0.keys().find(|path| !self.0.contains_key(*path));
+        changed
+            .map(|(path, content)| format!("{} was {content:?} and is {:?}", path.display(), after.0.get(path)))
+            .or_else(|| came().map(|path| format!("{} is new", path.display())))
+    }
+}
+
+/// For each object, what a command reached in it.
+#[derive(Debug)]
+pub(crate) struct Reached(pub(crate) Vec<Option<String>>);
+
+impl Reached {
+    pub(crate) fn any(&self) -> Option<&String> {
+        self.0.iter().flatten().next()
+    }
+}
+
+/// Lets a process that may write these roots, and nothing else, change what it can below `base`.
+pub(crate) fn attack(base: &Path, roots: &[&Held], objects: &[Object]) -> Reached {
+    static TAGS: AtomicU64 = AtomicU64::new(0);
+    if roots.is_empty() {
+        return Reached(objects.iter().map(|_| None).collect());
+    }
+    let look = || -> Vec<(State, State)> {
+        let looks = objects.iter().map(|object| (State::of(&object.path), State::of(&object.held.name())));
+        looks.collect()
+    };
+    let before = look();
+    let tag = format!("{}-{}", std::process::id(), TAGS.fetch_add(1, Ordering::Relaxed));
+    let mut words: Vec<OsString> = vec!["mark".into(), base.into(), tag.into(), LIMIT.to_string().into()];
+    words.extend(objects.iter().map(|object| object.path.clone().into_os_string()));
+    let names: Vec<PathBuf> = roots.iter().map(|root| root.name()).collect();
+    let report = act::report_of(act::naive(&names, Scopes::None).arg(tool("act")).args(words));
+    report.assert_done();
+    let after = look();
+    // What was moved goes back, the last first.
+    let moved = report.value["moved"].as_array().cloned().unwrap_or_default();
+    for path in moved.iter().rev().filter_map(|path| path.as_str()) {
+        fs::rename(format!("{path}.moved"), path).unwrap_or_else(|error| panic!("move {path} back: {error}"));
+    }
+    let reached = before.iter().zip(&after).map(|((path, held), (path_after, held_after))| {
+        path.difference(path_after).or_else(|| held.difference(held_after))
+    });
+    Reached(reached.collect())
+}
+
+/// Gives this user every right on what is theirs below `base`: a command can do so too, by `chmod`, which no
+/// Landlock refuses.
+pub(crate) fn open_up(base: &Path) {
+    let mut pending = vec![base.to_owned()];
+    while let Some(at) = pending.pop() {
+        let Ok(found) = fs::symlink_metadata(&at) else { continue };
+        if found.is_symlink() || (!found.is_dir() && !found.file_type().is_file()) {
+            continue;
+        }
+        if found.permissions().mode() & 0o700 != 0o700 {
+            let _read_only = fs::set_permissions(&at, fs::Permissions::from_mode(0o700));
+        }
+        if found.is_dir()
+            && let Ok(entries) = fs::read_dir(&at)
+        {
+            pending.extend(entries.flatten().map(|entry| entry.path()));
+        }
+    }
+}
