@@ -340,11 +340,13 @@ impl Maker<'_> {
         }
         let mut roots = Vec::new();
         for _ in 0..1 + self.chance.below(6) / 3 + self.chance.below(6) / 5 {
-            // Most of the time one that does not hold the store by its very path.
+            // Most of the time one that by its very place neither holds nor lies in what is protected.
             let mut root = self.inner();
-            for _ in 0..6 {
-                let is_apart = !store.starts_with(&root) && !root.starts_with(&store);
-                if is_apart || self.chance.percent(10) {
+            for _ in 0..8 {
+                let is_apart = |object: &PathBuf| {
+                    lie_apart(&self.place.at(&root), &self.place.at(object))
+                };
+                if self.chance.percent(8) || protect.iter().chain([&store]).all(is_apart) {
                     break;
                 }
                 root = self.inner();
@@ -359,4 +361,15 @@ impl Maker<'_> {
         }
         Wish { store, opened: self.chance.percent(30), protect, roots }
     }
+}
+
+/// Whether neither of two objects is met on the way up from the other.
+fn lie_apart(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let is_above = |above: &Path, path: &Path| {
+        let above = identity(above);
+        path.ancestors().any(|path| identity(path) == above)
+    };
+    !is_above(one, other) && !is_above(other, one)
 }

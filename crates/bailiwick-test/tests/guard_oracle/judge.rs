@@ -97,8 +97,13 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
         }
         Err(first) => {
             tally.add("refused");
-            if let Some(refusal) = verdict.refusals.first() {
-                return Err(format!("refused for no root: {refusal:?}, first {first:?}"));
+            for refusal in &verdict.refusals {
+                let is_unreadable = refusal.kind() == ErrorKind::ProtectedNotAccessible
+                    && objects.iter().any(Object::is_partly_unreadable);
+                if !is_unreadable {
+                    return Err(format!("refused for no root: {refusal:?}, first {first:?}"));
+                }
+                tally.add("refusal: what is protected cannot be read");
             }
             for root in &verdict.roots {
                 let alone: Vec<&Held> = roots.get(root.index).into_iter().flatten().collect();
@@ -108,8 +113,10 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
                 match (root.decision, reached.any()) {
                     (Decision::Refused, _) => {}
                     (_, None) => continue,
+                    // A root that is not granted may cover it.
+                    (Decision::Covered(by), Some(_)) if verdict.roots.get(by).is_some_and(|by| by.decision == Decision::Refused) => {}
                     (decision, Some(what)) => {
-                        return Err(format!("root {} is {decision:?}, and a command reached: {what}", root.index));
+                        return Err(format!("root {} is {decision:?}, and a command reached: {what}\n{:#?}", root.index, root.comparisons));
                     }
                 }
                 for refusal in &root.refusals {
@@ -228,6 +235,11 @@ impl Facts<'_> {
         {
             return Ok(format!("{kind}, shown"));
         }
+        let name = path(refusal, "other_name").unwrap_or(protected);
+        let lies = text(refusal, "lies").unwrap_or(relation);
+        if lies == "inside" && lies_by_a_mount_of_its_own(root, name) {
+            return Ok(format!("{kind}, inside by a mount of its own"));
+        }
         if is_read_only(&root.name()) || path(refusal, "other_name").is_some_and(is_read_only) || is_read_only(protected) {
             return Ok(format!("{kind}, read-only"));
         }
@@ -298,7 +310,11 @@ impl Facts<'_> {
         let index = error.field("root_index").and_then(Field::as_number).and_then(|index| usize::try_from(index).ok());
         let Some(index) = index else {
             return match error.kind() {
-                ErrorKind::ProtectedNotAccessible | ErrorKind::StoreNotAccessible => Ok(format!("{}", error.code())),
+                ErrorKind::ProtectedNotAccessible | ErrorKind::StoreNotAccessible
+                    if self.objects.iter().any(|object| object.is_partly_unreadable() || !object.held.is_at_its_name()) =>
+                {
+                    Ok("what is protected is nowhere any more".into())
+                }
                 _ => Err(format!("refused without a root: {}", error.report())),
             };
         };
@@ -322,6 +338,14 @@ fn is_read_only(path: impl AsRef<Path>) -> bool {
 
 fn is_overlay(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|found| found.f_type == 0x794c_7630)
+}
+
+/// Whether a root lies in a directory, under that name, only because it is, or lies on, another mount.
+fn lies_by_a_mount_of_its_own(root: &Held, directory: &Path) -> bool {
+    let (Ok(path), Some((_, _, mount))) = (fs::read_link(root.name()), identity(root)) else { return false };
+    let Some((device, inode, _)) = Held::open(directory).ok().as_ref().and_then(identity) else { return false };
+    let mut above = path.ancestors().skip(1).filter_map(|path| identity(&Held::open(path).ok()?));
+    above.any(|found| (found.0, found.1) == (device, inode) && found.2 != mount)
 }
 
 /// Device, inode and mount of what is held.

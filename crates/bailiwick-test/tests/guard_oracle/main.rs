@@ -63,9 +63,8 @@ impl Ground {
         let base = if self.mounts { self.base.clone() } else { own.clone().unwrap() };
         let place = Place { base, foreign: foreign.clone(), userxattr: self.userxattr };
         let result = body(&place);
-        if self.mounts {
-            unmount(&self.base, UnmountFlags::DETACH).unwrap();
-        }
+        // As often as something was mounted on it; at last it is no mount point.
+        while self.mounts && unmount(&self.base, UnmountFlags::DETACH).is_ok() {}
         for directory in foreign.iter().chain(&own) {
             oracle::open_up(directory);
             fs::remove_dir_all(directory).unwrap_or_else(|error| panic!("remove {}: {error}", directory.display()));

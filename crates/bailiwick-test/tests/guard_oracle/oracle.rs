@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,6 +33,13 @@ impl Held {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
     }
 
+    /// Whether the kernel's name for it leads to it: not where it was removed, or lies on a detached mount.
+    pub(crate) fn is_at_its_name(&self) -> bool {
+        let identity = |found: fs::Metadata| (found.dev(), found.ino());
+        let there = fs::read_link(self.name()).and_then(fs::symlink_metadata).ok().map(identity);
+        there.is_some() && there == self.0.metadata().ok().map(identity)
+    }
+
     pub(crate) fn file(&self) -> &File {
         &self.0
     }
@@ -43,6 +50,13 @@ impl Held {
 pub(crate) struct Object {
     pub(crate) path: PathBuf,
     pub(crate) held: Held,
+}
+
+impl Object {
+    /// Whether something in it cannot be read, even by who may read everything.
+    pub(crate) fn is_partly_unreadable(&self) -> bool {
+        State::of(&self.path).0.values().any(|content| matches!(content, Content::Failed(_)))
+    }
 }
 
 /// Content and names of a tree, as the host sees them, without the marks in it.
@@ -128,13 +142,11 @@ pub(crate) fn attack(base: &Path, roots: &[&Held], objects: &[Object]) -> Reache
     let report = act::report_of(act::naive(&names, Scopes::None).arg(tool("act")).args(words));
     report.assert_done();
     let after = look();
-    // What was moved goes back, the last first.
-    let moved = report.value["moved"].as_array().cloned().unwrap_or_default();
-    for path in moved.iter().rev().filter_map(|path| path.as_str()) {
-        fs::rename(format!("{path}.moved"), path).unwrap_or_else(|error| panic!("move {path} back: {error}"));
-    }
-    let reached = before.iter().zip(&after).map(|((path, held), (path_after, held_after))| {
-        path.difference(path_after).or_else(|| held.difference(held_after))
+    let displaced = report.value["displaced"].as_array().cloned().unwrap_or_default();
+    let pairs = before.iter().zip(&after).enumerate();
+    let reached = pairs.map(|(number, ((path, held), (path_after, held_after)))| {
+        let moved = || (displaced.get(number) == Some(&true.into())).then(|| "it can be moved away".to_owned());
+        path.difference(path_after).or_else(|| held.difference(held_after)).or_else(moved)
     });
     Reached(reached.collect())
 }

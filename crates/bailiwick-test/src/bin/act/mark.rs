@@ -5,6 +5,8 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::Act;
 use crate::answer::{Answer, Failed, Prepare as _};
 use crate::arguments::Arguments;
@@ -15,8 +17,9 @@ pub(crate) const ACTS: &[Act] = &[("mark", "BASE TAG LIMIT [NAME]...", mark)];
 const PREFIX: &str = "mark.";
 
 /// Appends `TAG` to every file that can be written, makes a file in every directory that can be, and puts a new file
-/// over one that cannot be written where its directory can. Then tries to move each `NAME`, or a directory above it
-/// up to `BASE`, to the same name with `.moved` at its end, the topmost first.
+/// over one that cannot be written where its directory can. Then tries for each `NAME` whether it, or a directory above
+/// it up to `BASE`, can be moved away, and moves it back. Tells how many names it saw, how many marks it `made`, how many
+/// files that were there it `marked`, and for each `NAME` whether it could be `displaced`.
 ///
 /// Walks everything below `BASE`, through every mount, and follows no symbolic link. More than `LIMIT` names end the
 /// act as one that could not be tried: what was not looked at must not look like a refusal.
@@ -27,12 +30,16 @@ fn mark(arguments: &mut Arguments) -> Answer {
     while let Some(directory) = pending.pop() {
         marker.visit(&directory, &mut pending)?;
     }
-    let mut moved = Vec::new();
+    let mut displaced = Vec::new();
     while !arguments.is_empty() {
-        moved.extend(displace(&base, &arguments.path()?));
+        displaced.push(can_displace(&base, &arguments.path()?)?);
     }
-    let moved: Vec<String> = moved.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-    Ok(serde_json::json!({ "seen": marker.seen, "made": marker.made, "marked": marker.marked, "moved": moved }))
+    Ok(serde_json::json!({
+        "seen": marker.seen,
+        "made": marker.made,
+        "marked": marker.marked,
+        "displaced": displaced,
+    }))
 }
 
 struct Marker {
@@ -110,14 +117,21 @@ impl Marker {
     }
 }
 
-/// Moves a name, or the topmost directory above it that can be moved. Says which.
-fn displace(base: &Path, name: &Path) -> Option<PathBuf> {
-    let mut chain: Vec<&Path> = name.ancestors().take_while(|path| *path != base).collect();
-    chain.reverse();
-    let movable = |path: &&Path| {
-        let mut to = path.as_os_str().to_owned();
-        to.push(".moved");
-        fs::rename(path, to).is_ok()
-    };
-    chain.into_iter().find(movable).map(Path::to_owned)
+/// Whether a name, or a directory above it up to `base`, can be moved so that nothing has the name any more. Puts back
+/// what it moved: by the directory that holds it, because paths through it lead nowhere meanwhile.
+fn can_displace(base: &Path, name: &Path) -> Result<bool, Failed> {
+    const ASIDE: &str = "mark.aside";
+    for path in name.ancestors().take_while(|path| *path != base) {
+        let (Some(above), Some(entry)) = (path.parent(), path.file_name()) else { break };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(above) = rustix::fs::open(above, flags, Mode::empty()) else { continue };
+        if rustix::fs::renameat(&above, entry, &above, ASIDE).is_ok() {
+            let is_gone = fs::symlink_metadata(name).is_err();
+            rustix::fs::renameat(&above, ASIDE, &above, entry).prepare("move a name back")?;
+            if is_gone {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
