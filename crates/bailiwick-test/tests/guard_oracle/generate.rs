@@ -60,12 +60,14 @@ struct Maker<'a> {
     means: Means,
     steps: Vec<Step>,
     sight: Sight,
+    /// Directories that overlays are made of, as they were called then.
+    layers: Vec<PathBuf>,
 }
 
 /// Makes a random layout at an empty place and returns what it did.
 pub(crate) fn generate(seed: u64, means: Means, place: &Place) -> Layout {
     let chance = Chance::new(seed);
-    let mut maker = Maker { chance, place, means, steps: Vec::new(), sight: Sight::default() };
+    let mut maker = Maker { chance, place, means, steps: Vec::new(), sight: Sight::default(), layers: Vec::new() };
     maker.look();
     maker.plant();
     for _ in 0..maker.chance.below(9) {
@@ -89,10 +91,17 @@ pub(crate) fn generate(seed: u64, means: Means, place: &Place) -> Layout {
     let there = |path: &PathBuf| place.at(path).exists();
     wish.protect.retain(there);
     wish.roots.retain(|root| place.at(root).is_dir());
-    if !place.at(&wish.store).is_dir() || wish.roots.is_empty() {
+    if maker.chance.percent(5) {
+        wish.store.push("new");
+    }
+    let is_placed = |wish: &Wish| {
+        let at = place.at(&wish.store);
+        at.is_dir() || at.parent().is_some_and(Path::is_dir)
+    };
+    if !is_placed(&wish) || wish.roots.is_empty() {
         let again = maker.wish();
         wish.roots.extend(again.roots);
-        if !place.at(&wish.store).is_dir() {
+        if !is_placed(&wish) {
             wish.store = again.store;
         }
     }
@@ -114,12 +123,33 @@ impl Maker<'_> {
 
     /// Does a step if the kernel lets it.
     fn try_step(&mut self, step: Step) -> bool {
+        if let Step::Rename { from, .. } = &step
+            && self.is_in_a_layer(from)
+        {
+            return false;
+        }
         let is_made = self.place.make(&step).is_ok();
         if is_made {
+            if let Step::Overlay(overlay) = &step {
+                let written = overlay.written.iter().flat_map(|(upper, work)| [upper, work]);
+                self.layers.extend(overlay.lowers.iter().chain(written).map(|layer| self.place.at(layer)));
+            }
             self.steps.push(step);
             self.look();
         }
         is_made
+    }
+
+    /// Whether something lies inside a directory that an overlay is made of. The kernel does not say what the overlay
+    /// shows after such a thing was moved ("undefined", by its documentation): it may go on writing to where it went.
+    /// That a layer as a whole is moved is a case of its own, and belongs to the layouts.
+    fn is_in_a_layer(&self, path: &Path) -> bool {
+        let Some(holder) = path.parent().and_then(|above| identity(&self.place.at(above))) else { return false };
+        let inside = |layer: &PathBuf| {
+            let below = Sight::of(layer, LIMIT).directories;
+            below.iter().any(|directory| identity(&layer.join(directory)) == Some(holder))
+        };
+        self.layers.iter().any(inside)
     }
 
     fn directory(&mut self) -> PathBuf {
@@ -365,11 +395,14 @@ impl Maker<'_> {
 
 /// Whether neither of two objects is met on the way up from the other.
 fn lie_apart(one: &Path, other: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     let is_above = |above: &Path, path: &Path| {
         let above = identity(above);
         path.ancestors().any(|path| identity(path) == above)
     };
     !is_above(one, other) && !is_above(other, one)
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }

@@ -75,7 +75,7 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
     let objects: Vec<Object> = [&store_path]
         .into_iter()
         .chain(&protect)
-        .filter_map(|path| Some(Object { path: path.clone(), held: Held::open(path).ok()? }))
+        .map(|path| Object { path: path.clone(), held: Held::open(path).ok() })
         .collect();
     let all: Vec<&Held> = roots.iter().flatten().collect();
     let reached = attack(&place.base, &all, &objects);
@@ -105,7 +105,9 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
                 }
                 tally.add("refusal: what is protected cannot be read");
             }
-            for root in &verdict.roots {
+            // What is in the protected objects is not known then, so nothing is said of the roots.
+            let looked = verdict.refusals.is_empty();
+            for root in verdict.roots.iter().filter(|_| looked) {
                 let alone: Vec<&Held> = roots.get(root.index).into_iter().flatten().collect();
                 let only_one = policy.write_roots.len() == 1;
                 let again = (!only_one).then(|| attack(&place.base, &alone, &objects));
@@ -235,10 +237,11 @@ impl Facts<'_> {
         {
             return Ok(format!("{kind}, shown"));
         }
-        let name = path(refusal, "other_name").unwrap_or(protected);
+        // By its name it lies in a protected directory, or in another place where that is seen; but a mount lies between,
+        // and the protected directory does not show it. The guard asks for no proof of that.
         let lies = text(refusal, "lies").unwrap_or(relation);
-        if lies == "inside" && lies_by_a_mount_of_its_own(root, name) {
-            return Ok(format!("{kind}, inside by a mount of its own"));
+        if lies == "inside" && object.is_some_and(|(_, object)| !object.shows(root)) {
+            return Ok(format!("{kind}, inside but for a mount"));
         }
         if is_read_only(&root.name()) || path(refusal, "other_name").is_some_and(is_read_only) || is_read_only(protected) {
             return Ok(format!("{kind}, read-only"));
@@ -259,7 +262,8 @@ impl Facts<'_> {
             _ => None,
         });
         let mut seen: Vec<PathBuf> = points.filter(|point| point.starts_with(protected)).collect();
-        seen.push(protected.into());
+        // What does not exist yet lies where its directory lies.
+        seen.extend(protected.ancestors().find(|path| path.exists()).map(Path::to_owned));
         seen.iter().any(|path| is_overlay(path))
     }
 
@@ -310,8 +314,9 @@ impl Facts<'_> {
         let index = error.field("root_index").and_then(Field::as_number).and_then(|index| usize::try_from(index).ok());
         let Some(index) = index else {
             return match error.kind() {
-                ErrorKind::ProtectedNotAccessible | ErrorKind::StoreNotAccessible
-                    if self.objects.iter().any(|object| object.is_partly_unreadable() || !object.held.is_at_its_name()) =>
+                // Or a mount covers what is above it.
+                ErrorKind::ProtectedNotAccessible | ErrorKind::StoreNotAccessible | ErrorKind::ProtectedNotFound
+                    if self.objects.iter().any(|object| object.is_partly_unreadable() || object.held.as_ref().is_some_and(|held| !held.is_at_its_name())) =>
                 {
                     Ok("what is protected is nowhere any more".into())
                 }
@@ -338,14 +343,6 @@ fn is_read_only(path: impl AsRef<Path>) -> bool {
 
 fn is_overlay(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|found| found.f_type == 0x794c_7630)
-}
-
-/// Whether a root lies in a directory, under that name, only because it is, or lies on, another mount.
-fn lies_by_a_mount_of_its_own(root: &Held, directory: &Path) -> bool {
-    let (Ok(path), Some((_, _, mount))) = (fs::read_link(root.name()), identity(root)) else { return false };
-    let Some((device, inode, _)) = Held::open(directory).ok().as_ref().and_then(identity) else { return false };
-    let mut above = path.ancestors().skip(1).filter_map(|path| identity(&Held::open(path).ok()?));
-    above.any(|found| (found.0, found.1) == (device, inode) && found.2 != mount)
 }
 
 /// Device, inode and mount of what is held.

@@ -49,13 +49,21 @@ impl Held {
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) path: PathBuf,
-    pub(crate) held: Held,
+    /// `None` for what does not exist yet.
+    pub(crate) held: Option<Held>,
 }
 
 impl Object {
     /// Whether something in it cannot be read, even by who may read everything.
     pub(crate) fn is_partly_unreadable(&self) -> bool {
         State::of(&self.path).0.values().any(|content| matches!(content, Content::Failed(_)))
+    }
+
+    /// Whether something lies in it, or is it, when it is walked through every mount.
+    pub(crate) fn shows(&self, sought: &Held) -> bool {
+        let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+        let sought = identity(&sought.name());
+        State::of(&self.path).0.keys().any(|path| identity(&self.path.join(path)) == sought)
     }
 }
 
@@ -130,8 +138,10 @@ pub(crate) fn attack(base: &Path, roots: &[&Held], objects: &[Object]) -> Reache
     if roots.is_empty() {
         return Reached(objects.iter().map(|_| None).collect());
     }
-    let look = || -> Vec<(State, State)> {
-        let looks = objects.iter().map(|object| (State::of(&object.path), State::of(&object.held.name())));
+    let look = || -> Vec<(State, Option<State>)> {
+        let looks = objects.iter().map(|object| {
+            (State::of(&object.path), object.held.as_ref().map(|held| State::of(&held.name())))
+        });
         looks.collect()
     };
     let before = look();
@@ -145,8 +155,9 @@ pub(crate) fn attack(base: &Path, roots: &[&Held], objects: &[Object]) -> Reache
     let displaced = report.value["displaced"].as_array().cloned().unwrap_or_default();
     let pairs = before.iter().zip(&after).enumerate();
     let reached = pairs.map(|(number, ((path, held), (path_after, held_after)))| {
-        let moved = || (displaced.get(number) == Some(&true.into())).then(|| "it can be moved away".to_owned());
-        path.difference(path_after).or_else(|| held.difference(held_after)).or_else(moved)
+        let moved = || (displaced.get(number) == Some(&true.into())).then(|| "its name can be taken".to_owned());
+        let by_itself = || held.as_ref().zip(held_after.as_ref()).and_then(|(held, after)| held.difference(after));
+        path.difference(path_after).or_else(by_itself).or_else(moved)
     });
     Reached(reached.collect())
 }

@@ -105,30 +105,22 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
     }
     let places = Places::find();
     let mut walk = Walk::default();
-    let seen = Outlook::look(protected, &mut walk).and_then(|outlook| {
-        let holdings = Holdings::take(protected)?;
-        Ok((outlook, holdings))
-    });
-    let seen = match seen {
-        Ok(seen) => Some(seen),
-        Err(refusal) => {
-            refusals.push(refusal);
-            None
-        }
-    };
-    let outlook = seen.as_ref().map(|(outlook, _)| outlook);
+    // Each by itself: where a protected object is seen is told of every root, even when what is in it is not known.
+    let mut known = |refusal| refusals.push(refusal);
+    let outlook = Outlook::look(protected, &mut walk).map_err(&mut known).ok();
+    let holdings = Holdings::take(protected).map_err(&mut known).ok();
     let mut outermost = Outermost::default();
     let mut roots: Vec<RootVerdict> = Vec::with_capacity(policy.write_roots.len());
     for (index, given) in policy.write_roots.iter().enumerate() {
         let mut root = Examined::new(index, given);
-        if let Some((pin, chain)) = root.look(&mut walk, &places, protected, outlook)
+        if let Some((pin, chain)) = root.look(&mut walk, &places, protected, outlook.as_ref())
             && root.refusals.is_empty()
         {
             outermost.add(index, pin, &chain);
         }
         roots.push(root.verdict());
     }
-    if let Some((outlook, holdings)) = &seen {
+    if let (Some(outlook), Some(holdings)) = (&outlook, &holdings) {
         let mut kept: Vec<(usize, &PinnedDir)> =
             outermost.kept.iter().map(|(index, root)| (*index, root)).collect();
         kept.sort_by_key(|(index, _)| *index);
@@ -145,7 +137,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
     }
     let granted = refusals.is_empty() && roots.iter().all(|root| root.refusals.is_empty());
     let mut notes = protected.notes().to_vec();
-    if let Some((_, holdings)) = &seen {
+    if let Some(holdings) = &holdings {
         notes.extend(holdings.unlisted().map(|path| {
             format!(
                 "this user cannot list {}, so nothing in it can be looked for under other names",
@@ -158,7 +150,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
     Examination {
         verdict: Verdict { granted, roots, refusals, notes },
         roots: pins,
-        basis: seen.map(|(outlook, holdings)| Basis { outlook, holdings, searched }),
+        basis: outlook.zip(holdings).map(|(outlook, holdings)| Basis { outlook, holdings, searched }),
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::fault::Fault;
 use super::object::{Look, Node};
-use super::resolve::{Place, open_canonical, open_parent, place_of};
+use super::resolve::{Place, name_of, open_canonical, open_parent, place_of};
 use crate::error::SystemCall;
 
 /// Directories above an object at most. A path has at most 2048 parts (`PATH_MAX` / 2), so twice that is never
@@ -30,8 +30,13 @@ impl Walk {
     ///
     /// Where two mounts stack, `..` goes on from the mount point, as it does for a command. `name` serves the
     /// error only.
+    ///
+    /// # Errors
+    /// `Covered` where a mount covers a directory of the chain with another one: `..` leads to what covers it, and
+    /// nothing leads to the directory itself, which is the one that the kernel asks when it decides a write.
     pub(crate) fn chain(&mut self, dir: impl AsFd, name: &Path) -> Result<Vec<Node>, Fault> {
-        let mut chain = vec![Look::at(&dir, name)?.id.node()];
+        let mut look = Look::at(&dir, name)?;
+        let mut chain = vec![look.id.node()];
         let mut held: Option<OwnedFd> = None;
         loop {
             let node = chain[chain.len() - 1];
@@ -46,11 +51,21 @@ impl Walk {
                 Some(fd) => parent_of(fd, name)?,
                 None => parent_of(&dir, name)?,
             };
-            let above = Look::at(&parent, name)?.id.node();
-            if above == node {
+            let above = Look::at(&parent, name)?;
+            if above.id.node() == node {
                 break;
             }
-            chain.push(above);
+            if above.id.mount != node.mount
+                && !look.is_mount_root
+                && !match &held {
+                    Some(fd) => holds(&parent, fd, name)?,
+                    None => holds(&parent, &dir, name)?,
+                }
+            {
+                return Err(Fault::Covered);
+            }
+            look = above;
+            chain.push(above.id.node());
             held = Some(parent);
         }
         for pair in chain.windows(2) {
@@ -73,6 +88,18 @@ impl Walk {
             chain.push(*above);
             node = *above;
         }
+    }
+}
+
+/// Whether a directory holds another under its present name. A directory is in one directory only, however many
+/// mounts show that one.
+fn holds(parent: &OwnedFd, dir: impl AsFd, name: &Path) -> Result<bool, Fault> {
+    let present = name_of(&dir)?;
+    let Some(entry) = present.file_name() else { return Ok(false) };
+    match Look::entry(parent, Path::new(entry), name) {
+        Ok(found) => Ok(found.id.key() == Look::at(&dir, name)?.id.key()),
+        Err(Fault::NotFound { .. }) => Ok(false),
+        Err(fault) => Err(fault),
     }
 }
 

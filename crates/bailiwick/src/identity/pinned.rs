@@ -281,14 +281,23 @@ impl Pin {
     pub(crate) fn here(&self) -> Result<Option<Here>, Fault> {
         let name = match self {
             Self::Directory(dir) => {
-                let path = match place_of(&dir.fd) {
-                    Ok(Place::In { dir_path, entry, .. }) => dir_path.join(entry),
+                let (mount, path) = match place_of(&dir.fd) {
+                    Ok(Place::In { dir_path, entry, .. }) => (dir.id.mount, dir_path.join(entry)),
                     // `/` lies in no directory.
-                    Err(Fault::Gone) if dir.canonical == Path::new("/") => dir.canonical.clone(),
-                    Ok(Place::Nameless) | Err(Fault::Gone) => return Ok(None),
+                    Err(Fault::Gone) if dir.canonical == Path::new("/") => {
+                        (dir.id.mount, dir.canonical.clone())
+                    }
+                    // Removed: it can hold nothing any more, under any name.
+                    Ok(Place::Nameless) => return Ok(None),
+                    // Its name is stable and leads to it through another mount: somebody mounted a directory above it
+                    // on itself.
+                    Err(Fault::Changed { found: Some(found), .. }) if found.key() == dir.id.key() => {
+                        (found.mount, name_of(&dir.fd)?)
+                    }
+                    Err(Fault::Changed { .. }) => return Err(Fault::Covered),
                     Err(fault) => return Err(fault),
                 };
-                let here = Here { mount: dir.id.mount, path, key: Some(dir.id.key()), entry: None };
+                let here = Here { mount, path, key: Some(dir.id.key()), entry: None };
                 return Ok(Some(here));
             }
             Self::File(file) => &file.at,

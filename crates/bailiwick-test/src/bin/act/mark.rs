@@ -17,28 +17,33 @@ pub(crate) const ACTS: &[Act] = &[("mark", "BASE TAG LIMIT [NAME]...", mark)];
 const PREFIX: &str = "mark.";
 
 /// Appends `TAG` to every file that can be written, makes a file in every directory that can be, and puts a new file
-/// over one that cannot be written where its directory can. Then tries for each `NAME` whether it, or a directory above
-/// it up to `BASE`, can be moved away, and moves it back. Tells how many names it saw, how many marks it `made`, how many
-/// files that were there it `marked`, and for each `NAME` whether it could be `displaced`.
+/// over one that cannot be written where its directory can. Tries for each `NAME` whether something can be put there, if
+/// nothing is, and whether it, or a directory above it up to `BASE`, can be moved away, and undoes that. Tells how many
+/// names it saw, how many marks it `made`, how many files that were there it `marked`, and for each `NAME` whether it
+/// could be `displaced`.
 ///
 /// Walks everything below `BASE`, through every mount, and follows no symbolic link. More than `LIMIT` names end the
 /// act as one that could not be tried: what was not looked at must not look like a refusal.
 fn mark(arguments: &mut Arguments) -> Answer {
     let base = arguments.path()?;
-    let mut marker = Marker { tag: arguments.text()?, limit: arguments.number()?, seen: 0, made: 0, marked: 0 };
+    let (tag, limit) = (arguments.text()?, arguments.number()?);
+    let mut names = Vec::new();
+    while !arguments.is_empty() {
+        names.push((arguments.path()?, false));
+    }
+    let mut marker = Marker { tag, limit, seen: 0, made: 0, marked: 0, names };
     let mut pending = vec![base.clone()];
     while let Some(directory) = pending.pop() {
         marker.visit(&directory, &mut pending)?;
     }
-    let mut displaced = Vec::new();
-    while !arguments.is_empty() {
-        displaced.push(can_displace(&base, &arguments.path()?)?);
-    }
+    let names = std::mem::take(&mut marker.names).into_iter();
+    let displaced: Result<Vec<bool>, Failed> =
+        names.map(|(name, is_given)| Ok(is_given || can_displace(&base, &name)?)).collect();
     Ok(serde_json::json!({
         "seen": marker.seen,
         "made": marker.made,
         "marked": marker.marked,
-        "displaced": displaced,
+        "displaced": displaced?,
     }))
 }
 
@@ -50,6 +55,8 @@ struct Marker {
     made: u64,
     /// Files that were there before and bear the mark.
     marked: u64,
+    /// Each with whether nothing had it and something could be put there.
+    names: Vec<(PathBuf, bool)>,
 }
 
 impl Marker {
@@ -61,6 +68,9 @@ impl Marker {
             Err(_) => Vec::new(),
         };
         let is_writable = self.make(directory)?.is_some();
+        if is_writable {
+            self.give_names(directory)?;
+        }
         for entry in entries {
             self.seen += 1;
             if self.seen > self.limit {
@@ -76,6 +86,19 @@ impl Marker {
                 pending.push(path);
             } else if found.file_type().is_file() {
                 self.append(directory, &path, is_writable)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what has a name that nothing has, wherever that may be: the directory may be the one of the name too.
+    fn give_names(&mut self, directory: &Path) -> Result<(), Failed> {
+        for (name, is_given) in &mut self.names {
+            let Some(entry) = name.file_name().filter(|_| fs::symlink_metadata(&*name).is_err()) else { continue };
+            let made = directory.join(entry);
+            if fs::create_dir(&made).is_ok() {
+                *is_given |= fs::symlink_metadata(&*name).is_ok();
+                fs::remove_dir(&made).prepare("remove a directory that was made")?;
             }
         }
         Ok(())
