@@ -75,8 +75,8 @@ pub(crate) fn generate(seed: u64, means: Means, place: &Place) -> Layout {
     }
     let mut wish = maker.wish();
     let aimed = match maker.chance.below(100) {
-        0..35 => 0,
-        35..80 => 1,
+        0..40 => 0,
+        40..82 => 1,
         _ => 2,
     };
     for _ in 0..aimed {
@@ -376,7 +376,7 @@ impl Maker<'_> {
                 let is_apart = |object: &PathBuf| {
                     lie_apart(&self.place.at(&root), &self.place.at(object))
                 };
-                if self.chance.percent(8) || protect.iter().chain([&store]).all(is_apart) {
+                if self.chance.percent(4) || protect.iter().chain([&store]).all(is_apart) {
                     break;
                 }
                 root = self.inner();

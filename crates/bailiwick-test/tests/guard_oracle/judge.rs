@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use bailiwick::guard::{self, Decision, Grant, ProtectedSet};
@@ -75,7 +74,7 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
     let objects: Vec<Object> = [&store_path]
         .into_iter()
         .chain(&protect)
-        .map(|path| Object { path: path.clone(), held: Held::open(path).ok() })
+        .map(|path| Object::at(path))
         .collect();
     let all: Vec<&Held> = roots.iter().flatten().collect();
     let reached = attack(&place.base, &all, &objects);
@@ -240,8 +239,14 @@ impl Facts<'_> {
         // By its name it lies in a protected directory, or in another place where that is seen; but a mount lies between,
         // and the protected directory does not show it. The guard asks for no proof of that.
         let lies = text(refusal, "lies").unwrap_or(relation);
-        if lies == "inside" && object.is_some_and(|(_, object)| !object.shows(root)) {
+        let shows = |held: &Held| object.is_some_and(|(_, object)| object.shows(held));
+        if lies == "inside" && !shows(root) {
             return Ok(format!("{kind}, inside but for a mount"));
+        }
+        // A part of a protected directory that a mount covers there. It comes to light when that is unmounted.
+        let other = path(refusal, "other_name").and_then(|name| Held::open(name).ok());
+        if kind == "mount" && other.is_some_and(|other| !shows(&other)) {
+            return Ok(format!("{kind}, covered where it is protected"));
         }
         if is_read_only(&root.name()) || path(refusal, "other_name").is_some_and(is_read_only) || is_read_only(protected) {
             return Ok(format!("{kind}, read-only"));
@@ -264,7 +269,8 @@ impl Facts<'_> {
         let mut seen: Vec<PathBuf> = points.filter(|point| point.starts_with(protected)).collect();
         // What does not exist yet lies where its directory lies.
         seen.extend(protected.ancestors().find(|path| path.exists()).map(Path::to_owned));
-        seen.iter().any(|path| is_overlay(path))
+        let inside = self.objects.iter().filter(|object| object.path == protected).flat_map(Object::paths);
+        seen.into_iter().chain(inside).any(|path| is_overlay(&path))
     }
 
     /// Whether it lies in, or holds, a work directory of an overlay: the kernel makes one called `work` in it.
@@ -278,16 +284,18 @@ impl Facts<'_> {
         if let Err(error) = grant.recheck() {
             return Err(format!("nothing changed, and the grant is refused: {}", error.report()));
         }
-        let before: Vec<_> = self.roots.iter().map(|root| root.as_ref().and_then(identity)).collect();
         let mut made = 0;
         for step in &self.layout.later {
             made += u32::from(self.place.make(step).is_ok());
         }
         let rechecked = grant.recheck();
         open_up(&self.place.base);
-        let all: Vec<&Held> = self.roots.iter().flatten().collect();
-        let reached = attack(&self.place.base, &all, self.objects);
-        let _ = before;
+        // Roots in other roots were left out of the grant.
+        let given = self.layout.wish.roots.iter().map(|root| self.place.at(root)).zip(self.roots);
+        let is_granted = |path: &Path| grant.roots().iter().any(|root| root.given() == path);
+        let kept: Vec<&Held> =
+            given.filter(|(path, _)| is_granted(path)).filter_map(|(_, root)| root.as_ref()).collect();
+        let reached = attack(&self.place.base, &kept, self.objects);
         match (rechecked, reached.any()) {
             (Ok(()), None) => tally.add(if made > 0 { "later: passes" } else { "later: nothing changed" }),
             (Ok(()), Some(what)) => {
@@ -299,7 +307,7 @@ impl Facts<'_> {
                     tally.add("later: a directory with a further name was moved in (documented)");
                     return Ok(());
                 }
-                return Err(format!("rechecked, and a command reached it: {what}; a new grant: {again:?}"));
+                return Err(format!("rechecked, and a command reached it: {what}; a new grant: {:?}", again.err()));
             }
             (Err(error), Some(_)) => tally.add(format!("later: refused, shown ({})", error.code())),
             (Err(error), None) => {
@@ -326,8 +334,8 @@ impl Facts<'_> {
         match error.kind() {
             ErrorKind::RootMissing | ErrorKind::RootIdentityChanged => {
                 let canonical = grant.roots().iter().find(|root| Some(root.canonical()) == path(error, "canonical"));
-                let now = canonical.and_then(|root| Held::open(root.canonical()).ok()).as_ref().and_then(identity);
-                let then = self.roots.get(index).and_then(Option::as_ref).and_then(identity);
+                let now = canonical.and_then(|root| Held::open(root.canonical()).ok()).as_ref().and_then(Held::identity);
+                let then = self.roots.get(index).and_then(Option::as_ref).and_then(Held::identity);
                 if now != then || now.is_none() { Ok("the root is another".into()) } else {
                     Err(format!("the root is where it was: {}", error.report()))
                 }
@@ -343,12 +351,4 @@ fn is_read_only(path: impl AsRef<Path>) -> bool {
 
 fn is_overlay(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|found| found.f_type == 0x794c_7630)
-}
-
-/// Device, inode and mount of what is held.
-fn identity(held: &Held) -> Option<(u64, u64, u64)> {
-    use rustix::fs::{AtFlags, StatxFlags};
-    let found = held.file().metadata().ok()?;
-    let mount = rustix::fs::statx(held.file(), c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
-    Some((found.dev(), found.ino(), mount))
 }

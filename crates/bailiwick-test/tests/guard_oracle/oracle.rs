@@ -33,11 +33,19 @@ impl Held {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
     }
 
-    /// Whether the kernel's name for it leads to it: not where it was removed, or lies on a detached mount.
+    /// Whether the kernel's name for it leads to it: not where it was removed, lies on a detached mount, or is covered by
+    /// another, even if that shows the same.
     pub(crate) fn is_at_its_name(&self) -> bool {
-        let identity = |found: fs::Metadata| (found.dev(), found.ino());
-        let there = fs::read_link(self.name()).and_then(fs::symlink_metadata).ok().map(identity);
-        there.is_some() && there == self.0.metadata().ok().map(identity)
+        let there = fs::read_link(self.name()).and_then(|name| Self::open(&name));
+        there.is_ok_and(|there| there.identity().is_some() && there.identity() == self.identity())
+    }
+
+    /// Device, inode and mount.
+    pub(crate) fn identity(&self) -> Option<(u64, u64, u64)> {
+        use rustix::fs::{AtFlags, StatxFlags};
+        let found = self.0.metadata().ok()?;
+        let mount = rustix::fs::statx(&self.0, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
+        Some((found.dev(), found.ino(), mount))
     }
 
     pub(crate) fn file(&self) -> &File {
@@ -49,8 +57,9 @@ impl Held {
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) path: PathBuf,
-    /// `None` for what does not exist yet.
+    /// `None` for what does not exist yet; then the directory in which it will be.
     pub(crate) held: Option<Held>,
+    pub(crate) holder: Option<Held>,
 }
 
 impl Object {
@@ -61,9 +70,32 @@ impl Object {
 
     /// Whether something lies in it, or is it, when it is walked through every mount.
     pub(crate) fn shows(&self, sought: &Held) -> bool {
-        let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
-        let sought = identity(&sought.name());
-        State::of(&self.path).0.keys().any(|path| identity(&self.path.join(path)) == sought)
+        let identity = |found: fs::Metadata| (found.dev(), found.ino());
+        let sought = sought.file().metadata().ok().map(identity);
+        self.paths().any(|path| fs::symlink_metadata(path).ok().map(identity) == sought)
+    }
+
+    /// It, and everything in it, through every mount.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        let join = |path: PathBuf| if path == Path::new("") { self.path.clone() } else { self.path.join(path) };
+        State::of(&self.path).0.into_keys().map(join)
+    }
+
+    /// Opens what is at a path, or will be.
+    pub(crate) fn at(path: &Path) -> Self {
+        let held = Held::open(path).ok();
+        let holder = path.parent().filter(|_| held.is_none()).and_then(|above| Held::open(above).ok());
+        Self { path: path.to_owned(), held, holder }
+    }
+
+    /// Content and names by its path, and by itself, wherever it is.
+    fn look(&self) -> [Option<State>; 3] {
+        let names = |holder: &Held| {
+            let entries = fs::read_dir(holder.name()).into_iter().flatten().flatten();
+            State(entries.map(|entry| (entry.file_name().into(), Content::Other)).collect())
+        };
+        let itself = self.held.as_ref().map(|held| State::of(&held.name()));
+        [Some(State::of(&self.path)), itself, self.holder.as_ref().map(names)]
     }
 }
 
@@ -138,12 +170,7 @@ pub(crate) fn attack(base: &Path, roots: &[&Held], objects: &[Object]) -> Reache
     if roots.is_empty() {
         return Reached(objects.iter().map(|_| None).collect());
     }
-    let look = || -> Vec<(State, Option<State>)> {
-        let looks = objects.iter().map(|object| {
-            (State::of(&object.path), object.held.as_ref().map(|held| State::of(&held.name())))
-        });
-        looks.collect()
-    };
+    let look = || -> Vec<[Option<State>; 3]> { objects.iter().map(Object::look).collect() };
     let before = look();
     let tag = format!("{}-{}", std::process::id(), TAGS.fetch_add(1, Ordering::Relaxed));
     let mut words: Vec<OsString> = vec!["mark".into(), base.into(), tag.into(), LIMIT.to_string().into()];
@@ -154,10 +181,10 @@ pub(crate) fn attack(base: &Path, roots: &[&Held], objects: &[Object]) -> Reache
     let after = look();
     let displaced = report.value["displaced"].as_array().cloned().unwrap_or_default();
     let pairs = before.iter().zip(&after).enumerate();
-    let reached = pairs.map(|(number, ((path, held), (path_after, held_after)))| {
+    let reached = pairs.map(|(number, (before, after))| {
+        let mut pairs = before.iter().zip(after).filter_map(|(before, after)| before.as_ref().zip(after.as_ref()));
         let moved = || (displaced.get(number) == Some(&true.into())).then(|| "its name can be taken".to_owned());
-        let by_itself = || held.as_ref().zip(held_after.as_ref()).and_then(|(held, after)| held.difference(after));
-        path.difference(path_after).or_else(by_itself).or_else(moved)
+        pairs.find_map(|(before, after)| before.difference(after)).or_else(moved)
     });
     Reached(reached.collect())
 }

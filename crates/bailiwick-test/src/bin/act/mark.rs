@@ -62,11 +62,8 @@ struct Marker {
 impl Marker {
     fn visit(&mut self, directory: &Path, pending: &mut Vec<PathBuf>) -> Result<(), Failed> {
         // Listed first, so that a mark is not met in the directory that it was just made in.
-        let entries: Vec<fs::DirEntry> = match fs::read_dir(directory) {
-            Ok(entries) => entries.collect::<Result<_, _>>().prepare("list a directory")?,
-            // A directory that nobody may list may be written all the same.
-            Err(_) => Vec::new(),
-        };
+        // What cannot be listed, or not to its end, may be written all the same.
+        let entries: Vec<fs::DirEntry> = fs::read_dir(directory).into_iter().flatten().flatten().collect();
         let is_writable = self.make(directory)?.is_some();
         if is_writable {
             self.give_names(directory)?;

@@ -205,7 +205,7 @@ impl Search<'_, '_> {
             let through = [sought.through.as_slice(), &[device]].concat();
             more.extend(layers.into_iter().map(|Layer { location, key, .. }| Sought {
                 location,
-                key: Some(key),
+                key,
                 entry: None,
                 kind: AliasKind::OverlayLayer,
                 through: through.clone(),

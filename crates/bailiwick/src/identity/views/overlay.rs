@@ -14,7 +14,8 @@ use crate::identity::resolve::open_exact;
 #[derive(Debug, Clone)]
 pub(crate) struct Layer {
     pub(crate) location: Location,
-    pub(crate) key: Key,
+    /// `None` where its path leads to something else by now, because a mount covers it.
+    pub(crate) key: Option<Key>,
     pub(crate) path: PathBuf,
 }
 
@@ -78,7 +79,23 @@ impl<'t> Overlays<'t> {
         if let Ok(layers) = overlay_layers(&mount.options) {
             for lower in &layers.lowers {
                 match self.resolve(device, lower)? {
-                    Ok(layer) => found.push(layer),
+                    // An overlay is no layer of itself: it covers the one that it is mounted on.
+                    Ok(layer) if layer.location.device != device => {
+                        let covered = self.covered(device, lower, &layer);
+                        found.push(layer);
+                        found.extend(covered);
+                    }
+                    Ok(layer) => {
+                        let covered = self.covered(device, lower, &layer);
+                        if covered.is_empty() {
+                            unresolved.push(Unresolved {
+                                device,
+                                layer: lower.clone(),
+                                why: "its path leads to the overlay itself",
+                            });
+                        }
+                        found.extend(covered);
+                    }
                     Err(fault) => unresolved.push(fault),
                 }
             }
@@ -116,6 +133,21 @@ impl<'t> Overlays<'t> {
         Ok(written)
     }
 
+    /// Where else a layer may lie that was found by its path: on a mount that is covered there by now. For an upper layer
+    /// the file handle tells; for a lower one nothing does.
+    fn covered(&self, overlay: Device, given: &Path, found: &Layer) -> Vec<Layer> {
+        let mut layers: Vec<Layer> = Vec::new();
+        for path in [given, &found.path] {
+            for mount in self.table.iter().filter(|mount| mount.device != overlay) {
+                let Some(location) = self.table.locate(mount.id, path) else { continue };
+                if location != found.location && layers.iter().all(|layer| layer.location != location) {
+                    layers.push(Layer { location, key: None, path: path.to_owned() });
+                }
+            }
+        }
+        layers
+    }
+
     fn resolve(&self, device: Device, path: &Path) -> Result<Result<Layer, Unresolved>, Fault> {
         let unresolved = |why| Ok(Err(Unresolved { device, layer: path.into(), why }));
         if !path.is_absolute() {
@@ -129,7 +161,7 @@ impl<'t> Overlays<'t> {
         };
         match self.table.locate(dir.id().mount, dir.canonical()) {
             Some(location) => {
-                Ok(Ok(Layer { location, key: dir.id().key(), path: dir.canonical().to_owned() }))
+                Ok(Ok(Layer { location, key: Some(dir.id().key()), path: dir.canonical().to_owned() }))
             }
             None => unresolved("it lies on a mount that is not in the mount table"),
         }
