@@ -12,7 +12,7 @@ use super::protected::{ProtectedObject, ProtectedSet};
 use super::refusal::{self, Overlap};
 use super::verdict::{Comparison, Decision, Fact, Meeting, Relation, RootVerdict, Verdict};
 use crate::error::Error;
-use crate::identity::{Beneath, Fault, Key, Node, PinnedDir, Role, Walk, check_access, mounts_beneath};
+use crate::identity::{Beneath, Fault, Key, Node, PinnedDir, Role, Walk, check_access};
 use crate::policy::{Policy, path_fault, root_invalid};
 
 /// Where a root and a protected object meet.
@@ -262,7 +262,7 @@ impl<'a> Examined<'a> {
     ) {
         self.canonical = Some(pin.canonical().into());
         self.object = Some(*pin.id());
-        let beneath = match outlook.map(|outlook| mounts_beneath(&outlook.table, pin)).transpose() {
+        let beneath = match outlook.map(|outlook| outlook.points.beneath(&outlook.table, pin)).transpose() {
             Ok(beneath) => beneath.unwrap_or_default(),
             Err(fault) => {
                 self.refuse(fault);

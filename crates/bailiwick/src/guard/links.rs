@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::identity::{
     Beneath, Device, Fault, FileInventory, Inventory, InventoryFault, Key, LinkedFile, Look, Node, Overlays,
     Pin, PinnedDir, PinnedName, ScanLimits, ScanProgress, ScanReport, ScanStop, Start, WalkLimits,
-    look_exact, mounts_beneath, scan,
+    elsewhere, look_exact, scan,
 };
 
 /// What is in the protected objects: the files of which other names are looked for.
@@ -224,11 +224,13 @@ fn search_one(
     }
     let mut found = Vec::new();
     let own = outlook.table.get(root.id().mount);
-    let beneath = mounts_beneath(&outlook.table, root)?;
+    let beneath = outlook.points.beneath(&outlook.table, root)?;
     let mut opened: Vec<PinnedDir> = Vec::new();
     let mut starts: Vec<Start<'_>> = Vec::new();
+    let views = if beneath.is_empty() { Vec::new() } else { elsewhere(&outlook.table, root)? };
     if own.is_none_or(|mount| devices.contains(&mount.device)) {
         starts.push(Start { dir: root.as_fd(), path: root.canonical() });
+        starts.extend(views.iter().map(|view| Start { dir: view.as_fd(), path: view.canonical() }));
     }
     for Beneath { mount, fd } in &beneath {
         let Some(fd) = fd else { continue };

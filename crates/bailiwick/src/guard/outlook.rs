@@ -7,7 +7,7 @@ use super::protected::{ProtectedObject, ProtectedSet};
 use super::verdict::Relation;
 use crate::error::Error;
 use crate::identity::{
-    AliasKind, Beneath, Device, Fault, Key, MountTable, Node, Overlays, PinnedDir, Role, View, Views, Walk,
+    AliasKind, Beneath, Device, Fault, Key, MountTable, Node, Overlays, PinnedDir, Points, Role, View, Views, Walk,
     find_views, promises,
 };
 
@@ -15,6 +15,7 @@ use crate::identity::{
 #[derive(Debug)]
 pub(super) struct Outlook {
     pub(super) table: MountTable,
+    pub(super) points: Points,
     /// For each protected object.
     pub(super) views: Vec<Views>,
 }
@@ -62,7 +63,8 @@ impl Outlook {
                 views.push(found);
             }
         }
-        Ok(Self { table, views })
+        let points = Points::find(&table, walk).map_err(failed)?;
+        Ok(Self { table, points, views })
     }
 
     /// Every view of an object that a root, with its chain, reaches.

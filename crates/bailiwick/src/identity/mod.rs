@@ -44,4 +44,4 @@ pub(crate) use mount::{Device, Location, Mount, MountTable, MountWatch, Overlap,
 pub(crate) use object::{Key, Look, Node};
 pub(crate) use pinned::{Pin, PinnedName, host_executable};
 pub(crate) use resolve::look_exact;
-pub(crate) use views::{Beneath, Overlays, View, Views, find_views, mounts_beneath};
+pub(crate) use views::{Beneath, Overlays, Points, View, Views, elsewhere, find_views};

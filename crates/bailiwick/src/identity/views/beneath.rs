@@ -1,13 +1,15 @@
 //! What is mounted beneath a directory.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use rustix::io::Errno;
 
-use crate::error::SystemCall;
+use super::find::{failed, join};
+use crate::identity::ancestors::Walk;
 use crate::identity::fault::Fault;
 use crate::identity::mount::{Mount, MountTable};
-use crate::identity::object::mount_of;
+use crate::identity::object::{Key, Look, mount_of};
 use crate::identity::pinned::PinnedDir;
 use crate::identity::resolve::open_exact;
 
@@ -20,23 +22,87 @@ pub(crate) struct Beneath<'t> {
     pub(crate) fd: Option<OwnedFd>,
 }
 
-/// Every mount beneath a directory that can be reached through it.
-pub(crate) fn mounts_beneath<'t>(table: &'t MountTable, dir: &PinnedDir) -> Result<Vec<Beneath<'t>>, Fault> {
-    let mut beneath = Vec::new();
-    for mount in table.iter() {
-        if mount.point == dir.canonical() || !mount.point.starts_with(dir.canonical()) {
-            continue;
+/// Which mounts can be reached, each with what its point lies in.
+///
+/// By identity, not by path: a rule of the kernel for a directory holds wherever that is seen, and what is mounted in
+/// it at one place need not be at another.
+#[derive(Debug, Default)]
+pub(crate) struct Points(Vec<Point>);
+
+#[derive(Debug)]
+struct Point {
+    mount: u64,
+    /// The directories above the point, nearest first; `None` where this user cannot look.
+    above: Option<Vec<Key>>,
+}
+
+impl Points {
+    /// Finds what the point of every mount lies in.
+    pub(crate) fn find(table: &MountTable, walk: &mut Walk) -> Result<Self, Fault> {
+        let mut points = Vec::new();
+        for mount in table.iter().filter(|mount| mount.point != Path::new("/")) {
+            let above = match open_exact(&mount.point) {
+                Ok(fd) if mount_of(&fd, &mount.point)? == mount.id => {
+                    let chain = match Look::at(&fd, &mount.point)?.file_type {
+                        rustix::fs::FileType::Directory => {
+                            let mut chain = walk.chain(&fd, &mount.point)?;
+                            chain.remove(0);
+                            chain
+                        }
+                        _ => walk.chain_of_place(&fd)?,
+                    };
+                    Some(chain.into_iter().map(|node| node.key).collect())
+                }
+                // Covered by another mount, which is in the table too.
+                Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                Err(Errno::ACCESS | Errno::PERM) => None,
+                Err(errno) => return Err(failed(&mount.point, errno)),
+            };
+            points.push(Point { mount: mount.id, above });
         }
-        let fd = match open_exact(&mount.point) {
-            Ok(fd) if mount_of(&fd, &mount.point)? == mount.id => Some(fd),
-            // Covered by another mount, which is in the table too.
-            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-            Err(Errno::ACCESS | Errno::PERM) => None,
-            Err(errno) => {
-                return Err(Fault::from_call(SystemCall::new("openat2", &mount.point, errno)));
-            }
-        };
-        beneath.push(Beneath { mount, fd });
+        Ok(Self(points))
     }
-    Ok(beneath)
+
+    /// Every mount that can be reached through a directory, wherever that is seen.
+    pub(crate) fn beneath<'t>(
+        &self,
+        table: &'t MountTable,
+        dir: &PinnedDir,
+    ) -> Result<Vec<Beneath<'t>>, Fault> {
+        let mut beneath = Vec::new();
+        for point in &self.0 {
+            let Some(mount) = table.get(point.mount) else { continue };
+            let by_name = || mount.point != dir.canonical() && mount.point.starts_with(dir.canonical());
+            let fd = match &point.above {
+                Some(above) if !above.contains(&dir.id().key()) => continue,
+                Some(_) => match open_exact(&mount.point) {
+                    Ok(fd) if mount_of(&fd, &mount.point)? == mount.id => Some(fd),
+                    Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                    Err(errno) => return Err(failed(&mount.point, errno)),
+                },
+                None if by_name() => None,
+                None => continue,
+            };
+            beneath.push(Beneath { mount, fd });
+        }
+        Ok(beneath)
+    }
+}
+
+/// A directory, opened once more at every other place where the whole of it is seen: what a mount covers at one place
+/// may come to light at another.
+pub(crate) fn elsewhere(table: &MountTable, dir: &PinnedDir) -> Result<Vec<PinnedDir>, Fault> {
+    let Some(here) = table.locate(dir.id().mount, dir.canonical()) else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for mount in table.iter().filter(|mount| mount.device == here.device && mount.id != dir.id().mount) {
+        let Ok(rest) = here.path.strip_prefix(&mount.root) else { continue };
+        match PinnedDir::open(&join(&mount.point, rest)) {
+            Ok(again) if again.id().key() == dir.id().key() && again.id().mount == mount.id => {
+                found.push(again);
+            }
+            Ok(_) | Err(Fault::NotFound { .. } | Fault::NotDirectory { .. } | Fault::Denied(_)) => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(found)
 }
