@@ -208,7 +208,7 @@ impl Facts<'_> {
                 let is_closed = |step: &Step| matches!(step, Step::Mode { .. });
                 let steps = self.layout.steps.iter().chain(&self.layout.later);
                 let has_reason = steps.clone().any(|step| matches!(step, Step::Overlay(_)) || is_closed(step));
-                let why = ["nothing is at its path", "another directory", "relative path", "cannot be opened",
+                let why = ["nothing is at its path", "another directory", "relative path", "cannot be opened", "overlay itself",
                     "not in the mount table", "cannot look"];
                 let why = why.into_iter().find(|why| fact.contains(why)).unwrap_or(fact);
                 let shown = if reached.any().is_some() { "shown" } else { "not shown" };

@@ -88,11 +88,7 @@ impl<'t> Overlays<'t> {
                     Ok(layer) => {
                         let covered = self.covered(device, lower, &layer);
                         if covered.is_empty() {
-                            unresolved.push(Unresolved {
-                                device,
-                                layer: lower.clone(),
-                                why: "its path leads to the overlay itself",
-                            });
+                            unresolved.push(itself(device, lower));
                         }
                         found.extend(covered);
                     }
@@ -115,6 +111,9 @@ impl<'t> Overlays<'t> {
         };
         if let Some(upper) = &layers.upper {
             match self.resolve(mount.device, upper)? {
+                Ok(layer) if layer.location.device == mount.device => {
+                    written.unresolved.push(itself(mount.device, upper));
+                }
                 Ok(layer) if is_upper_of(&layer, mount)? => written.upper = Some(layer),
                 Ok(_) => written.unresolved.push(Unresolved {
                     device: mount.device,
@@ -126,6 +125,9 @@ impl<'t> Overlays<'t> {
         }
         if let Some(work) = &layers.work {
             match self.resolve(mount.device, work)? {
+                Ok(layer) if layer.location.device == mount.device => {
+                    written.unresolved.push(itself(mount.device, work));
+                }
                 Ok(layer) => written.work = Some(layer),
                 Err(fault) => written.unresolved.push(fault),
             }
@@ -166,6 +168,11 @@ impl<'t> Overlays<'t> {
             None => unresolved("it lies on a mount that is not in the mount table"),
         }
     }
+}
+
+/// An overlay is no layer of itself: it covers the one at its path.
+fn itself(device: Device, layer: &Path) -> Unresolved {
+    Unresolved { device, layer: layer.into(), why: "its path leads to the overlay itself" }
 }
 
 /// Whether a directory is what an overlay writes to, as far as file handles tell: its path may have been given
