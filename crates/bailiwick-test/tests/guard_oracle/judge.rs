@@ -37,7 +37,12 @@ impl Tally {
 /// Where they disagree, in words.
 pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
     let mut tally = Tally::default();
+    let mut lowers = Vec::new();
     for step in &layout.steps {
+        if let Step::Overlay(overlay) = step {
+            let paths = overlay.lowers.iter().map(|lower| place.at(lower));
+            lowers.extend(paths.filter_map(|path| Some((object_at(&path)?, path))));
+        }
         // A shorter layout, while one is shortened, may lack what a step needs.
         let _refused = place.make(step);
     }
@@ -89,10 +94,11 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
     match issued {
         Ok(grant) => {
             tally.add("granted");
-            if let Some(what) = reached.any() {
-                return Err(format!("granted, and a command reached it: {what}"));
+            match reached.any() {
+                None => facts.later(&grant, &mut tally)?,
+                Some(_) if has_lost_a_layer(layout, &lowers) => tally.add(LOST),
+                Some(what) => return Err(format!("granted, and a command reached it: {what}")),
             }
-            facts.later(&grant, &mut tally)?;
         }
         Err(first) => {
             tally.add("refused");
@@ -114,6 +120,10 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
                 match (root.decision, reached.any()) {
                     (Decision::Refused, _) => {}
                     (_, None) => continue,
+                    (_, Some(_)) if has_lost_a_layer(layout, &lowers) => {
+                        tally.add(LOST);
+                        continue;
+                    }
                     // A root that is not granted may cover it.
                     (Decision::Covered(by), Some(_)) if verdict.roots.get(by).is_some_and(|by| by.decision == Decision::Refused) => {}
                     (decision, Some(what)) => {
@@ -128,6 +138,24 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
         }
     }
     Ok(tally)
+}
+
+/// The one thing that is granted although it is reached, a limit of the guard that is written down.
+const LOST: &str = "granted: the lower layer of an overlay was moved away, and another directory has its path (a limit)";
+
+/// Whether a lower layer was moved or unmounted after its overlay was mounted, and its path leads to something else
+/// since: the kernel tells nobody which directory a lower layer is.
+fn has_lost_a_layer(layout: &Layout, lowers: &[((u64, u64), PathBuf)]) -> bool {
+    let overlay = layout.steps.iter().position(|step| matches!(step, Step::Overlay(_)));
+    let moves = |step: &Step| {
+        matches!(step, Step::Rename { .. } | Step::Unmount { .. } | Step::MoveMount { .. })
+    };
+    let is_moved = overlay.is_some_and(|at| layout.steps.iter().skip(at).any(moves));
+    is_moved && lowers.iter().any(|(before, path)| object_at(path).is_some_and(|now| now != *before))
+}
+
+fn object_at(path: &Path) -> Option<(u64, u64)> {
+    Held::open(path).ok()?.identity().map(|(device, inode, _)| (device, inode))
 }
 
 /// A store is private: the layout does not say so.
