@@ -73,6 +73,7 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
         return Err(format!("`explain` says {}, `issue` says {issued:?}", verdict.granted));
     }
     let accessible: Vec<bool> = policy.write_roots.iter().map(|root| is_accessible(root)).collect();
+    let closed = Closed::look(&policy, [&store_path].into_iter().chain(&protect));
     open_up(&place.base);
     let roots: Vec<Option<Held>> =
         policy.write_roots.iter().map(|root| Held::open(root).ok().filter(is_directory)).collect();
@@ -90,7 +91,8 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
         tally.add(format!("reached, and granted by names alone: {}", kind_of(&verdict)));
         let _ = what;
     }
-    let facts = Facts { layout, place, roots: &roots, accessible: &accessible, objects: &objects };
+    let mut facts =
+        Facts { layout, place, roots: &roots, accessible: &accessible, objects: &objects, closed };
     match issued {
         Ok(grant) => {
             tally.add("granted");
@@ -103,8 +105,8 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
         Err(first) => {
             tally.add("refused");
             for refusal in &verdict.refusals {
-                let is_unreadable = refusal.kind() == ErrorKind::ProtectedNotAccessible
-                    && objects.iter().any(Object::is_partly_unreadable);
+                let kinds = [ErrorKind::ProtectedNotAccessible, ErrorKind::StoreNotAccessible];
+                let is_unreadable = kinds.contains(&refusal.kind()) && facts.closed.objects;
                 if !is_unreadable {
                     return Err(format!("refused for no root: {refusal:?}, first {first:?}"));
                 }
@@ -209,6 +211,23 @@ struct Facts<'a> {
     /// Whether this user could enter and write each root when the guard was asked.
     accessible: &'a [bool],
     objects: &'a [Object],
+    closed: Closed,
+}
+
+/// What could not be looked into when the guard was asked, by who may not read everything.
+#[derive(Debug)]
+struct Closed {
+    /// Something protected.
+    objects: bool,
+    /// Each root, or something in it.
+    roots: Vec<bool>,
+}
+
+impl Closed {
+    fn look<'p>(policy: &Policy, mut objects: impl Iterator<Item = &'p PathBuf>) -> Self {
+        let is_closed = |path: &PathBuf| Object::at(path).is_partly_unreadable();
+        Self { objects: objects.any(is_closed), roots: policy.write_roots.iter().map(is_closed).collect() }
+    }
 }
 
 impl Facts<'_> {
@@ -227,6 +246,9 @@ impl Facts<'_> {
         };
         match refusal.kind() {
             ErrorKind::RootOverlap => self.explain_overlap(root, refusal, reached),
+            ErrorKind::LinkSearchStopped if self.closed.roots.get(index) == Some(&true) => {
+                Ok("a root that cannot be searched".into())
+            }
             ErrorKind::RootNotAccessible if self.accessible.get(index) == Some(&false) => {
                 Ok("not accessible".into())
             }
@@ -308,7 +330,7 @@ impl Facts<'_> {
     }
 
     /// What somebody does between two commands is noticed when it matters, and hinders nobody when it does not.
-    fn later(&self, grant: &Grant, tally: &mut Tally) -> Result<(), String> {
+    fn later(&mut self, grant: &Grant, tally: &mut Tally) -> Result<(), String> {
         if let Err(error) = grant.recheck() {
             return Err(format!("nothing changed, and the grant is refused: {}", error.report()));
         }
@@ -317,6 +339,7 @@ impl Facts<'_> {
             made += u32::from(self.place.make(step).is_ok());
         }
         let rechecked = grant.recheck();
+        self.closed = Closed::look(grant.policy(), self.objects.iter().map(|object| &object.path));
         open_up(&self.place.base);
         // Roots in other roots were left out of the grant.
         let given = self.layout.wish.roots.iter().map(|root| self.place.at(root)).zip(self.roots);
@@ -352,7 +375,7 @@ impl Facts<'_> {
             return match error.kind() {
                 // Or a mount covers what is above it.
                 ErrorKind::ProtectedNotAccessible | ErrorKind::StoreNotAccessible | ErrorKind::ProtectedNotFound
-                    if self.objects.iter().any(|object| object.is_partly_unreadable() || object.held.as_ref().is_some_and(|held| !held.is_at_its_name())) =>
+                    if self.closed.objects || self.objects.iter().any(|object| object.held.as_ref().is_some_and(|held| !held.is_at_its_name())) =>
                 {
                     Ok("what is protected is nowhere any more".into())
                 }

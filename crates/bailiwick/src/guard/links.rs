@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::identity::{
     Beneath, Device, Fault, FileInventory, Inventory, InventoryFault, Key, LinkedFile, Look, Node, Overlays,
     Pin, PinnedDir, PinnedName, ScanLimits, ScanProgress, ScanReport, ScanStop, Start, WalkLimits,
-    elsewhere, look_exact, scan,
+    elsewhere, look_exact, scan, user,
 };
 
 /// What is in the protected objects: the files of which other names are looked for.
@@ -88,13 +88,15 @@ impl Holdings {
     /// Looks into every protected object.
     ///
     /// # Errors
-    /// `ProtectedNotAccessible` for what cannot be looked at; `ProtectedInvalid` for a symbolic link in the runtime
+    /// `ProtectedNotAccessible` for what cannot be looked at, unless it belongs to another user, whose files commands
+    /// cannot write under any name; `ProtectedInvalid` for a symbolic link in the runtime
     /// home: whoever put it there makes what is written to it land elsewhere.
     pub(super) fn take(protected: &ProtectedSet) -> Result<Self, Error> {
         let mut holdings = Vec::with_capacity(protected.objects().len());
         for object in protected.objects() {
             let holding = Holding::take(object).map_err(|fault| refusal::holdings(object, fault))?;
             check_links(object, &holding)?;
+            check_listed(object, &holding)?;
             holdings.push(holding);
         }
         Ok(Self(holdings))
@@ -113,6 +115,9 @@ impl Holdings {
             is_stale |= fresh.links;
             if fresh.symlinks {
                 check_links(object, holding)?;
+            }
+            if fresh.unlisted {
+                check_listed(object, holding)?;
             }
         }
         Ok(is_stale)
@@ -138,6 +143,19 @@ fn check_links(object: &ProtectedObject, holding: &Holding) -> Result<(), Error>
         Some(link) if object.kind() == ProtectedKind::RuntimeHome => Err(refusal::link_inside(object, &link)),
         _ => Ok(()),
     }
+}
+
+/// A directory that this user owns is closed to commands as little as to this process: either may open it.
+fn check_listed(object: &ProtectedObject, holding: &Holding) -> Result<(), Error> {
+    let Holding::Directory(inventory) = holding else { return Ok(()) };
+    for path in inventory.unlisted() {
+        match look_exact(&path) {
+            Ok(Some(look)) if look.owner == user() => return Err(refusal::unlisted(object, &path)),
+            Ok(_) => {}
+            Err(fault) => return Err(object.role().fault(fault, &path)),
+        }
+    }
+    Ok(())
 }
 
 impl Searched {
