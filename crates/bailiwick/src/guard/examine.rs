@@ -124,9 +124,10 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
         let mut kept: Vec<(usize, &PinnedDir)> =
             outermost.kept.iter().map(|(index, root)| (*index, root)).collect();
         kept.sort_by_key(|(index, _)| *index);
-        match search(&kept, outlook, protected, holdings, &mut searched) {
-            Ok(names) => add_links(&mut roots, &outermost, protected, names),
-            Err((index, refusal)) => refuse(&mut roots, index, refusal),
+        let found = search(&kept, outlook, protected, holdings, &mut searched);
+        add_links(&mut roots, &outermost, protected, found.names);
+        for (index, refusal) in found.stopped {
+            refuse(&mut roots, index, refusal);
         }
     }
     for root in &mut roots {

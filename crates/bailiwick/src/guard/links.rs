@@ -165,6 +165,13 @@ impl Searched {
     }
 }
 
+/// What a search found, and the roots that could not be searched to their end; each with its index in the policy.
+#[derive(Debug, Default)]
+pub(super) struct SearchOutcome {
+    pub(super) names: Vec<(usize, OtherName)>,
+    pub(super) stopped: Vec<(usize, Error)>,
+}
+
 /// Searches roots for other names of protected files. Each root comes with its index in the policy.
 pub(super) fn search(
     roots: &[(usize, &PinnedDir)],
@@ -172,17 +179,18 @@ pub(super) fn search(
     protected: &ProtectedSet,
     holdings: &Holdings,
     searched: &mut Searched,
-) -> Result<Vec<(usize, OtherName)>, (usize, Error)> {
+) -> SearchOutcome {
+    let mut outcome = SearchOutcome::default();
     if holdings.linked().next().is_none() {
-        return Ok(Vec::new());
+        return outcome;
     }
-    let mut names = Vec::new();
     for (index, root) in roots {
-        let found = search_one(root, outlook, protected, holdings, searched)
-            .map_err(|stop| (*index, refusal::search_stopped(*index, root, stop)))?;
-        names.extend(found.into_iter().map(|name| (*index, name)));
+        match search_one(root, outlook, protected, holdings, searched) {
+            Ok(found) => outcome.names.extend(found.into_iter().map(|name| (*index, name))),
+            Err(stop) => outcome.stopped.push((*index, refusal::search_stopped(*index, root, stop))),
+        }
     }
-    Ok(names)
+    outcome
 }
 
 /// Why a root could not be searched.
