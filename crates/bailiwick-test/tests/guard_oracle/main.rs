@@ -24,7 +24,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bailiwick_test::host::{self, Host};
 use bailiwick_test::{Need, Places, World, requires, root_cases, user_cases};
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
+};
 
 use generate::{Means, generate};
 use judge::{Tally, judge};
@@ -197,8 +199,11 @@ user_cases! {
     fn oracle_mounts_of_a_user(world: &World, seconds = 3600) {
         requires!(Need::Landlock, "the oracle is confined by it");
         let places = Places::of(world);
-        let wrapper = ["unshare", "--user", "--map-root-user", "--mount", "--propagation", "private", "--"];
-        let command = Host::wrapped(&places, &wrapper, "host", "in-user-namespace");
+        let mut command = Host::command(&places, "host", "in-user-namespace");
+        sys::with_user_namespace(&mut command);
+        for name in ["BAILIWICK_TEST_TOOLS", "BAILIWICK_TEST_LAYOUTS", "BAILIWICK_TEST_SEED"] {
+            command.envs(std::env::var_os(name).map(|value| (name, value)));
+        }
         Host::start(&places, command).finish();
     }
 }
@@ -249,6 +254,7 @@ fn host() {
 
 /// The mounts are this process's own.
 fn in_user_namespace(places: &Places) {
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
     let foreign = vec![memory(places, "M"), memory(places, "N")];
     let ground = Ground { userxattr: true, ..ground(places, None, foreign) };
     assert_shares(&run(&ground, Means::Mounts, &seeds(200, 30)));
