@@ -108,7 +108,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
     // Each by itself: where a protected object is seen is told of every root, even when what is in it is not known.
     let mut known = |refusal| refusals.push(refusal);
     let outlook = Outlook::look(protected, &mut walk).map_err(&mut known).ok();
-    let holdings = Holdings::take(protected).map_err(&mut known).ok();
+    let mut holdings = Holdings::take(protected).map_err(&mut known).ok();
     let mut outermost = Outermost::default();
     let mut roots: Vec<RootVerdict> = Vec::with_capacity(policy.write_roots.len());
     for (index, given) in policy.write_roots.iter().enumerate() {
@@ -120,7 +120,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
         }
         roots.push(root.verdict());
     }
-    if let (Some(outlook), Some(holdings)) = (&outlook, &holdings) {
+    if let (Some(outlook), Some(holdings)) = (&outlook, &mut holdings) {
         let mut kept: Vec<(usize, &PinnedDir)> =
             outermost.kept.iter().map(|(index, root)| (*index, root)).collect();
         kept.sort_by_key(|(index, _)| *index);

@@ -15,8 +15,8 @@ use super::search::SearchProgress;
 use crate::error::Error;
 use crate::identity::{
     Beneath, Device, Fault, FileInventory, Inventory, InventoryFault, Key, LinkedFile, Look, Node, Overlays,
-    Pin, PinnedDir, PinnedName, ScanLimits, ScanProgress, ScanReport, ScanStop, Start, WalkLimits,
-    elsewhere, look_exact, scan, user,
+    Pin, PinnedDir, PinnedName, ScanLimits, ScanProgress, ScanReport, ScanStop, Start, Target, WalkLimits,
+    elsewhere, look_exact, scan, target_at, user,
 };
 
 /// What is in the protected objects: the files of which other names are looked for.
@@ -26,7 +26,7 @@ pub(super) struct Holdings(Vec<Holding>);
 /// What is in one protected object.
 #[derive(Debug)]
 enum Holding {
-    Directory(Inventory),
+    Directory(Box<Inventory>),
     File(FileInventory),
     /// This user cannot look.
     Unseen,
@@ -34,7 +34,7 @@ enum Holding {
 
 /// A file that has, or may have, names outside of everything protected.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
+pub(super) struct Wanted {
     /// The protected object that it belongs to.
     pub(super) object: usize,
     pub(super) path: PathBuf,
@@ -44,7 +44,7 @@ pub(super) struct Target {
 /// Another name of a protected file, in a root.
 #[derive(Debug, Clone)]
 pub(super) struct OtherName {
-    pub(super) target: Target,
+    pub(super) target: Wanted,
     pub(super) key: Key,
     pub(super) name: PathBuf,
 }
@@ -66,7 +66,8 @@ impl Holding {
             Err(fault) => Err(fault),
         };
         match object.pin() {
-            Pin::Directory(dir) => Inventory::take(dir, &WalkLimits::default()).map(Self::Directory),
+            Pin::Directory(dir) => Inventory::take(dir, &WalkLimits::default())
+                .map(|inventory| Self::Directory(Box::new(inventory))),
             Pin::File(pinned) => file(pinned.name()),
             // A store that has not been made yet, and may be made meanwhile: then the next grant looks into it.
             Pin::Unseen(_) if object.kind() == ProtectedKind::Store => Ok(Self::Unseen),
@@ -131,6 +132,11 @@ impl Holdings {
         })
     }
 
+    /// The files with names outside, each with what changes when a name does.
+    fn states(&self) -> Vec<Seen> {
+        self.linked().map(|(_, file)| (file.key, file.links, file.changed)).collect()
+    }
+
     fn linked(&self) -> impl Iterator<Item = (usize, &LinkedFile)> {
         let numbered = self.0.iter().enumerate();
         numbered.flat_map(|(object, holding)| holding.linked().map(move |file| (object, file)))
@@ -177,20 +183,35 @@ pub(super) fn search(
     roots: &[(usize, &PinnedDir)],
     outlook: &Outlook,
     protected: &ProtectedSet,
-    holdings: &Holdings,
+    holdings: &mut Holdings,
     searched: &mut Searched,
 ) -> SearchOutcome {
-    let mut outcome = SearchOutcome::default();
-    if holdings.linked().next().is_none() {
-        return outcome;
-    }
-    for (index, root) in roots {
-        match search_one(root, outlook, protected, holdings, searched) {
-            Ok(found) => outcome.names.extend(found.into_iter().map(|name| (*index, name))),
-            Err(stop) => outcome.stopped.push((*index, refusal::search_stopped(*index, root, stop))),
+    const TRIES: usize = 4;
+    for _ in 0..TRIES {
+        let before = holdings.states();
+        let mut outcome = SearchOutcome::default();
+        if before.is_empty() {
+            return outcome;
         }
+        for (index, root) in roots {
+            match search_one(root, outlook, protected, holdings, searched) {
+                Ok(found) => outcome.names.extend(found.into_iter().map(|name| (*index, name))),
+                Err(stop) => outcome.stopped.push((*index, refusal::search_stopped(*index, root, stop))),
+            }
+        }
+        // A name that was moved from where the search had not been to where it had been is told by the file's time.
+        if let Err(refusal) = holdings.refresh(protected) {
+            outcome.stopped.push((0, refusal));
+            return outcome;
+        }
+        if holdings.states() == before {
+            return outcome;
+        }
+        searched.forget();
     }
-    outcome
+    let (index, path) =
+        roots.first().map_or((0, PathBuf::new()), |(index, root)| (*index, root.canonical().to_owned()));
+    SearchOutcome { names: Vec::new(), stopped: vec![(index, refusal::search_unsettled(index, &path))] }
 }
 
 /// Why a root could not be searched.
@@ -215,7 +236,8 @@ fn search_one(
 ) -> Result<Vec<OtherName>, Stopped> {
     let known = searched.0.entry(root.id().node()).or_default();
     let overlays = Overlays::new(&outlook.table)?;
-    let mut targets: HashMap<Key, Target> = HashMap::new();
+    let mut targets: HashMap<Key, Wanted> = HashMap::new();
+    let mut sought: Vec<Target> = Vec::new();
     let mut devices: HashSet<Device> = HashSet::new();
     let mut seen: Vec<Seen> = Vec::new();
     for (object, file) in holdings.linked() {
@@ -226,24 +248,26 @@ fn search_one(
         if !file.is_young() {
             seen.push(this);
         }
-        let target = Target { object, path: file.path.clone(), links: file.links };
+        let target = Wanted { object, path: file.path.clone(), links: file.links };
         let Some(views) = outlook.views.get(object) else { continue };
         devices.extend(views.locations.iter().map(|location| location.device));
         // On an overlay, the name to look for elsewhere is that of the file in a layer.
         for location in &views.locations {
-            let Some((layers, _)) = overlays.layers(location.device)? else { continue };
+            let Some(layers) = overlays.layers(location.device)? else { continue };
             let canonical = protected.objects().get(object).map(|object| object.canonical().to_owned());
             let rest = canonical.and_then(|above| file.path.strip_prefix(above).ok().map(Path::to_owned));
-            for layer in layers {
+            for layer in layers.found {
                 devices.insert(layer.location.device);
                 let inside = location.path.strip_prefix("/").unwrap_or(&location.path);
                 let path = layer.path.join(inside).join(rest.as_deref().unwrap_or(Path::new("")));
-                if let Some(look) = look_exact(&path)? {
-                    targets.insert(look.id.key(), target.clone());
+                if let Some(real) = target_at(&path)? {
+                    targets.insert(real.key(), target.clone());
+                    sought.push(real);
                 }
             }
         }
         targets.insert(file.key, target);
+        sought.push(file.target());
     }
     if targets.is_empty() {
         return Ok(Vec::new());
@@ -289,7 +313,7 @@ fn search_one(
         }
     }
     starts.extend(opened.iter().map(|dir| Start { dir: dir.as_fd(), path: dir.canonical() }));
-    let report = run(&starts, &targets.keys().copied().collect(), protected).map_err(Stopped::Scan)?;
+    let report = run(&starts, &sought, protected).map_err(Stopped::Scan)?;
     for (key, name) in report.names {
         if let Some(target) = targets.get(&key) {
             found.push(OtherName { target: target.clone(), key, name });
@@ -301,15 +325,11 @@ fn search_one(
     Ok(found)
 }
 
-fn run(
-    starts: &[Start<'_>],
-    targets: &HashSet<Key>,
-    protected: &ProtectedSet,
-) -> Result<ScanReport, ScanStop> {
+fn run(starts: &[Start<'_>], targets: &[Target], protected: &ProtectedSet) -> Result<ScanReport, ScanStop> {
     let search = protected.link_search();
     let (entries, time) = search.bounds();
     let limits = ScanLimits { entries, deadline: Instant::now().checked_add(time), ..ScanLimits::default() };
-    match search.report() {
+    let report = match search.report() {
         Some(tell) => {
             let progress = |progress: ScanProgress| {
                 tell(SearchProgress { entries: progress.entries, directories: progress.directories });
@@ -317,5 +337,15 @@ fn run(
             scan(starts, targets, &limits, Some(&progress))
         }
         None => scan(starts, targets, &limits, None),
-    }
+    }?;
+    tracing::info!(
+        entries = report.entries,
+        directories = report.directories,
+        closed = report.closed,
+        closed_one = ?report.first_closed,
+        found = report.names.len(),
+        more = report.omitted,
+        "searched write roots for other names of protected files"
+    );
+    Ok(report)
 }

@@ -295,7 +295,7 @@ impl ProtectedSetBuilder {
         }
         let (kind, role) = (ProtectedKind::Addon, Role::Addon);
         match loaded_library().map_err(|fault| role.fault(fault, Path::new("/proc/self/maps")))? {
-            Library::Pinned(pin) => objects.push(ProtectedObject::new(kind, role, pin, &mut walk)?),
+            Library::Pinned(pin) => objects.push(ProtectedObject::new(kind, role, *pin, &mut walk)?),
             Library::Nameless(name) => notes.push(format!(
                 "the library that this code was loaded from is no longer at its name ({}), so there is no file of it to protect",
                 Quoted::new(&name)

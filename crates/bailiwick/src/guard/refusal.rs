@@ -305,6 +305,18 @@ pub(super) fn search_stopped(index: usize, root: &PinnedDir, stop: Stopped) -> E
     }
 }
 
+/// A search during which protected files were linked or moved, again and again.
+pub(super) fn search_unsettled(index: usize, root: &Path) -> Error {
+    Role::Root(index)
+        .error(
+            ErrorKind::LinkSearchStopped,
+            "could not be searched for other names of protected files, which are being linked or moved",
+            root,
+        )
+        .retry(true)
+        .hint("try again once they are left alone")
+}
+
 /// A protected object of which it cannot be told what is in it.
 pub(super) fn holdings(object: &ProtectedObject, fault: InventoryFault) -> Error {
     object

@@ -15,7 +15,7 @@ use crate::error::SystemCall;
 pub(crate) enum Library {
     /// The executable holds it.
     None,
-    Pinned(Pin),
+    Pinned(Box<Pin>),
     /// The file that was loaded has no name any more, or another file has it.
     Nameless(PathBuf),
 }
@@ -38,9 +38,9 @@ pub(crate) fn loaded_library() -> Result<Library, Fault> {
         return Ok(Library::None);
     }
     match PinnedFile::open(&name) {
-        Ok(file) if file.inode() == inode => Ok(Library::Pinned(Pin::File(file))),
+        Ok(file) if file.inode() == inode => Ok(Library::Pinned(Box::new(Pin::File(file)))),
         // A file system may show another number in the mapping than by name. The name is protected all the same.
-        Ok(file) if file.is_overlaid()? => Ok(Library::Pinned(Pin::File(file))),
+        Ok(file) if file.is_overlaid()? => Ok(Library::Pinned(Box::new(Pin::File(file)))),
         Ok(_) | Err(Fault::NotFound { .. } | Fault::Gone) => Ok(Library::Nameless(name)),
         Err(fault) => Err(fault),
     }

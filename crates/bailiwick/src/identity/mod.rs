@@ -38,9 +38,9 @@ pub(crate) use filesystem::{is_kernel_interface, kernel_interface, promises};
 pub(crate) use image::{Library, loaded_library};
 pub(crate) use links::{
     FileInventory, Inventory, InventoryFault, LinkedFile, ScanLimits, ScanProgress, ScanReport, ScanStop,
-    Start, WalkLimits, scan,
+    Start, Target, WalkLimits, scan, target_at,
 };
-pub(crate) use mount::{Device, Location, Mount, MountTable, MountWatch, Overlap, Spelling};
+pub(crate) use mount::{Device, Location, MountTable, MountWatch, Overlap, Spelling};
 pub(crate) use object::{Key, Look, Node};
 pub(crate) use pinned::{Pin, PinnedName, host_executable};
 pub(crate) use resolve::look_exact;

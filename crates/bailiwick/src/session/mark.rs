@@ -1,6 +1,6 @@
 //! What casts doubt on what a command could reach.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Serialize, Serializer};
 
@@ -45,7 +45,7 @@ impl Mark {
     }
 }
 
-fn path<S: Serializer>(path: &PathBuf, serializer: S) -> Result<S::Ok, S::Error> {
+fn path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     path_json(path, serializer)
 }
 

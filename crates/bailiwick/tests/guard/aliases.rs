@@ -241,7 +241,7 @@ cases! {
         let verdict = guard::explain(&roots(&[world.write_root()]), &set);
         let comparison = &verdict.roots[0].comparisons[0];
         assert_eq!(comparison.relation, Some(Relation::Alias));
-        assert_eq!(comparison.other_names, [name.clone()]);
+        assert_eq!(comparison.other_names, std::slice::from_ref(&name));
         assert!(matches!(&comparison.fact, Fact::Linked { links: 2, .. }), "{comparison:?}");
         fs::remove_file(&name).unwrap();
         grant.recheck().unwrap();

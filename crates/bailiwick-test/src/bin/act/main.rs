@@ -24,6 +24,7 @@ mod processes;
 mod siblings;
 mod sockets;
 mod status;
+mod storms;
 mod sys;
 
 use std::ffi::OsString;
@@ -47,6 +48,7 @@ const ROOMS: [&[Act]; 14] = [
     memory::ACTS,
     status::ACTS,
     detached::ACTS,
+    storms::ACTS,
     calls::ACTS,
     siblings::ACTS,
     mark::ACTS,

@@ -107,9 +107,10 @@ impl FileInventory {
 
     fn linked_file(&self, glance: &Glance, inside: u32) -> LinkedFile {
         let (key, links, changed) = (glance.key, glance.links, glance.changed);
-        LinkedFile { path: self.path.clone(), key, links, changed, inside }
+        LinkedFile { path: self.path.clone(), key, links, changed, inside, target: glance.target() }
     }
 
+    #[cfg(test)]
     /// The file at the name if it has more than one link, and the file that was pinned if it is elsewhere now.
     pub(crate) fn linked(&self) -> impl Iterator<Item = &LinkedFile> {
         self.linked.iter()
@@ -121,6 +122,7 @@ impl FileInventory {
     }
 
     /// Whether a symbolic link is at the name.
+    #[cfg(test)]
     pub(crate) fn is_symlink(&self) -> bool {
         self.is_symlink
     }

@@ -10,7 +10,7 @@ use super::Device;
 ///
 /// # Security
 /// One object with several hard links has several. Objects of a file system that exists elsewhere too (network,
-/// or a layer of an overlay) may have others that no table shows: see [`super::Trust`].
+/// or a layer of an overlay) may have others that no table shows: see `identity::promises`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Location {
     /// The file system, by the mount table's own number.

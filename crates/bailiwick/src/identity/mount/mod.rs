@@ -10,27 +10,26 @@
 //! - A mount may be covered by another. Whether a path still leads to it only a lookup tells (compare the mount id).
 //! - Layers of an overlay stand in the options alone, as whoever mounted it wrote them ([`overlay_layers`]).
 //! - A rename of a directory above a mount point changes the point without a sign ([`MountWatch`]).
-#![cfg_attr(not(test), expect(dead_code, reason = "the comparisons that it is for are not built yet"))]
 
 mod calls;
+mod fold;
 mod handle;
 mod location;
 mod overlay;
 #[cfg(test)]
 mod tests;
 mod text;
-mod trust;
 mod watch;
 
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub(crate) use handle::{FileHandle, Layer, handle};
+pub(crate) use fold::folds_case;
+pub(crate) use handle::handle;
 pub(crate) use location::{Location, Overlap, Spelling};
-pub(crate) use overlay::{MalformedOptions, OverlayLayers, overlay_layers};
-pub(crate) use text::MalformedMountinfo;
-pub(crate) use trust::{Trust, folds_case, trust};
+pub(crate) use overlay::overlay_layers;
+use text::MalformedMountinfo;
 pub(crate) use watch::MountWatch;
 
 use super::fault::Fault;

@@ -200,25 +200,25 @@ impl Search<'_, '_> {
     fn overlays(&mut self, sought: &Sought, more: &mut Vec<Sought>) -> Result<(), Fault> {
         let device = sought.location.device;
         if !sought.through.contains(&device)
-            && let Some((layers, unresolved)) = self.overlays.layers(device)?
+            && let Some(layers) = self.overlays.layers(device)?
         {
             // As a whole: after renames, a directory has another name in a lower layer than in the overlay.
             let through = [sought.through.as_slice(), &[device]].concat();
-            more.extend(layers.into_iter().map(|Layer { location, key, .. }| Sought {
+            more.extend(layers.found.into_iter().map(|Layer { location, key, .. }| Sought {
                 location,
                 key,
                 entry: None,
                 kind: AliasKind::OverlayLayer,
                 through: through.clone(),
             }));
-            self.found.layers_unresolved.extend(unresolved);
+            self.found.layers_unresolved.extend(layers.unresolved);
         }
         for (merged, written) in self.overlays.iter() {
             if merged == device || sought.through.contains(&merged) {
                 continue;
             }
             self.found.uppers_unresolved.extend(written.unresolved.iter().cloned());
-            for layer in written.upper.iter().chain(&written.work) {
+            for layer in written.all() {
                 let is_upper = written.upper.as_ref().is_some_and(|upper| upper.location == layer.location);
                 let (path, entry) = match layer.location.overlap(&sought.location, Spelling::Exact) {
                     Some(Overlap::Around | Overlap::Same) if is_upper => {

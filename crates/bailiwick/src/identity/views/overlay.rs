@@ -27,6 +27,22 @@ pub(crate) struct Written {
     /// The directory that the kernel works in on the way.
     pub(crate) work: Option<Layer>,
     pub(crate) unresolved: Vec<Unresolved>,
+    /// What the options may mean as well, where that exists: they do not always tell.
+    also: Vec<Layer>,
+}
+
+impl Written {
+    /// Every directory that may be written to through the overlay.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Layer> {
+        self.upper.iter().chain(&self.work).chain(&self.also)
+    }
+}
+
+/// The directories that an overlay is made of.
+#[derive(Debug)]
+pub(crate) struct Layers {
+    pub(crate) found: Vec<Layer>,
+    pub(crate) unresolved: Vec<Unresolved>,
 }
 
 /// The overlays of a mount table. Their options are texts of whoever mounted them: relative ones say nothing here,
@@ -67,12 +83,10 @@ impl<'t> Overlays<'t> {
 
     /// All directories that an overlay is made of, and those that were not found; `None` where a device is no
     /// overlay.
-    pub(crate) fn layers(&self, device: Device) -> Result<Option<(Vec<Layer>, Vec<Unresolved>)>, Fault> {
+    pub(crate) fn layers(&self, device: Device) -> Result<Option<Layers>, Fault> {
         let Some(mount) = self.stacks.iter().find(|mount| mount.device == device) else { return Ok(None) };
         let (mut found, mut unresolved) = match self.written.get(&device) {
-            Some(written) => {
-                (written.upper.iter().chain(&written.work).cloned().collect(), written.unresolved.clone())
-            }
+            Some(written) => (written.all().cloned().collect(), written.unresolved.clone()),
             None => (Vec::<Layer>::new(), Vec::new()),
         };
         // Options that cannot be read are in `unresolved` already.
@@ -96,7 +110,7 @@ impl<'t> Overlays<'t> {
                 }
             }
         }
-        Ok(Some((found, unresolved)))
+        Ok(Some(Layers { found, unresolved }))
     }
 
     fn resolve_written(&self, mount: &Mount) -> Result<Written, Fault> {
@@ -131,6 +145,9 @@ impl<'t> Overlays<'t> {
                 Ok(layer) => written.work = Some(layer),
                 Err(fault) => written.unresolved.push(fault),
             }
+        }
+        for also in &layers.also {
+            written.also.extend(self.resolve(mount.device, also)?);
         }
         Ok(written)
     }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::{OverlayLayers, handle, overlay_layers};
+use super::super::overlay::OverlayLayers;
+use super::super::{handle, overlay_layers};
 use super::{overlay, table, with_arena};
 
 fn layers(options: &str) -> OverlayLayers {

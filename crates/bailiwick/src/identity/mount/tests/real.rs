@@ -8,8 +8,8 @@ use linux_raw_sys::general::{__NR_listmount, __NR_statmount};
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::super::{Fault, Location, Mount, MountTable, Overlap, Spelling, Trust, folds_case, trust};
-use super::{at_rest, bind, make_read_only, make_shared, overlay, table, tmpfs, with_arena};
+use super::super::{Fault, Location, Mount, MountTable, Overlap, Spelling, folds_case};
+use super::{at_rest, bind, make_read_only, make_shared, table, tmpfs, with_arena};
 use crate::sys::unshared::without_call;
 
 /// Mount and canonical path of what a path names now.
@@ -372,27 +372,7 @@ fn subvolumes() {
         // A snapshot is another place with equal inodes.
         assert_eq!(inode(&snapshot.join("inner")).1, inode(&alias).1);
         assert_eq!(overlap(&snapshot, &part), None);
-        assert_eq!(trust(File::open(&part).unwrap(), &part).unwrap(), Trust::Sound);
         assert!(!folds_case(File::open(&part).unwrap(), &part).unwrap());
-    });
-}
-
-#[test]
-fn trust_in_real_file_systems() {
-    with_arena(|arena| {
-        let (lower, upper, work, merged) = (arena.dir("l"), arena.dir("u"), arena.dir("w"), arena.dir("m"));
-        let options =
-            format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
-        overlay(&merged, options.as_bytes());
-        let table = table();
-        for (path, expected) in [
-            (arena.at.as_path(), Trust::Sound),
-            (&merged, Trust::Stat),
-            (Path::new("/proc"), Trust::Unreliable),
-        ] {
-            assert_eq!(trust(File::open(path).unwrap(), path).unwrap(), expected, "{path:?}");
-            assert_eq!(mount_of(&table, path).trust(), expected, "{path:?}");
-        }
     });
 }
 
