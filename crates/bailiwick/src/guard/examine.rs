@@ -13,7 +13,7 @@ use super::protected::{ProtectedObject, ProtectedSet};
 use super::refusal::{self, Overlap};
 use super::verdict::{Comparison, Decision, Fact, Meeting, Relation, RootVerdict, Verdict};
 use crate::error::Error;
-use crate::identity::{Beneath, Fault, Key, Node, PinnedDir, Role, Walk, check_access, mounts_beneath};
+use crate::identity::{Beneath, Fault, Key, Node, PinnedDir, Role, Walk, check_access};
 use crate::policy::{Policy, path_fault, root_invalid};
 
 /// Where a root and a protected object meet.
@@ -107,37 +107,30 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
     }
     let places = Places::find();
     let mut walk = Walk::default();
-    let seen = Outlook::look(protected, &mut walk).and_then(|outlook| {
-        let holdings = Holdings::take(protected)?;
-        Ok((outlook, holdings))
-    });
-    let mut seen = match seen {
-        Ok(seen) => Some(seen),
-        Err(refusal) => {
-            refusals.push(refusal);
-            None
-        }
-    };
-    let outlook = seen.as_ref().map(|(outlook, _)| outlook);
+    // Each by itself: where a protected object is seen is told of every root, even when what is in it is not known.
+    let mut refuse_all = |refusal| refusals.push(refusal);
+    let outlook = Outlook::look(protected, &mut walk).map_err(&mut refuse_all).ok();
+    let mut holdings = Holdings::take(protected).map_err(&mut refuse_all).ok();
     let mut outermost = Outermost::default();
     let mut known = Known::default();
     let mut roots: Vec<RootVerdict> = Vec::with_capacity(policy.write_roots.len());
     for (index, given) in policy.write_roots.iter().enumerate() {
         let mut root = Examined::new(index, given);
-        if let Some((pin, chain)) = root.look(&mut walk, &places, protected, outlook)
+        if let Some((pin, chain)) = root.look(&mut walk, &places, protected, outlook.as_ref())
             && root.refusals.is_empty()
         {
             outermost.add(index, pin, &chain);
         }
         roots.push(root.verdict());
     }
-    if let Some((outlook, holdings)) = &mut seen {
+    if let (Some(outlook), Some(holdings)) = (&outlook, &mut holdings) {
         let mut kept: Vec<(usize, &PinnedDir)> =
             outermost.kept.iter().map(|(index, root)| (*index, root)).collect();
         kept.sort_by_key(|(index, _)| *index);
-        match search(&kept, outlook, protected, holdings, &mut searched) {
-            Ok(names) => add_links(&mut roots, &outermost, protected, names),
-            Err((index, refusal)) => refuse(&mut roots, index, refusal),
+        let found = search(&kept, outlook, protected, holdings, &mut searched);
+        add_links(&mut roots, &outermost, protected, found.names);
+        for (index, refusal) in found.stopped {
+            refuse(&mut roots, index, refusal);
         }
         match layers::compare(&kept, outlook, protected, holdings, &mut known) {
             Ok(found) => add_layers(&mut roots, &outermost, protected, found),
@@ -160,7 +153,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
                 .into(),
         );
     }
-    if let Some((_, holdings)) = &seen {
+    if let Some(holdings) = &holdings {
         notes.extend(holdings.unlisted().map(|path| {
             format!(
                 "this user cannot list {}, so nothing in it can be looked for under other names",
@@ -173,7 +166,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
     Examination {
         verdict: Verdict { granted, roots, refusals, notes },
         roots: pins,
-        basis: seen.map(|(outlook, holdings)| Basis { outlook, holdings, searched, known }),
+        basis: outlook.zip(holdings).map(|(outlook, holdings)| Basis { outlook, holdings, searched, known }),
     }
 }
 
@@ -308,7 +301,7 @@ impl<'a> Examined<'a> {
     ) {
         self.canonical = Some(pin.canonical().into());
         self.object = Some(*pin.id());
-        let beneath = match outlook.map(|outlook| mounts_beneath(&outlook.table, pin)).transpose() {
+        let beneath = match outlook.map(|outlook| outlook.points.beneath(&outlook.table, pin)).transpose() {
             Ok(beneath) => beneath.unwrap_or_default(),
             Err(fault) => {
                 self.refuse(fault);

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::examine::{Basis, Examined, Meet, meet};
 use super::forbidden::Places;
 use super::layers;
-use super::links::{OtherName, Searched, search};
+use super::links::{OtherName, SearchOutcome, Searched, search};
 use super::outlook::Outlook;
 use super::protected::ProtectedSet;
 use super::refusal::{self, Overlap};
@@ -157,8 +157,11 @@ impl Grant {
             let roots: Vec<(usize, &PinnedDir)> =
                 self.numbered().map(|(root, index)| (index, root)).collect();
             let Basis { holdings, searched, known, .. } = &mut state.basis;
-            let names = search(&roots, &outlook, &self.protected, holdings, searched)
-                .map_err(|(_, refusal)| refusal)?;
+            let SearchOutcome { names, stopped } =
+                search(&roots, &outlook, &self.protected, holdings, searched);
+            if let Some((_, refusal)) = stopped.into_iter().next() {
+                return Err(refusal);
+            }
             if let Some((index, first)) = names.first()
                 && let Some((root, _)) = self.numbered().find(|(_, number)| number == index)
                 && let Some(object) = self.protected.objects().get(first.target.object)

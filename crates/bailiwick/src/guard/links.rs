@@ -1,7 +1,7 @@
 //! Other names of protected files in the write roots.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -14,9 +14,9 @@ use super::refusal;
 use super::search::SearchProgress;
 use crate::error::Error;
 use crate::identity::{
-    Beneath, Device, Fault, FileInventory, Inventory, InventoryFault, Key, LinkedFile, Look, Node, Overlays,
+    Device, Fault, FileInventory, Inventory, InventoryFault, Key, LinkedFile, Look, Mount, Node, Overlays,
     Pin, PinnedDir, PinnedName, ScanLimits, ScanProgress, ScanReport, ScanStop, Start, Target, WalkLimits,
-    mounts_beneath, scan, target_at,
+    elsewhere, look_exact, scan, target_at, user,
 };
 
 /// What is in the protected objects: the files of which other names are looked for.
@@ -89,13 +89,15 @@ impl Holdings {
     /// Looks into every protected object.
     ///
     /// # Errors
-    /// `ProtectedNotAccessible` for what cannot be looked at; `ProtectedInvalid` for a symbolic link in the runtime
+    /// `ProtectedNotAccessible` for what cannot be looked at, unless it belongs to another user, whose files commands
+    /// cannot write under any name; `ProtectedInvalid` for a symbolic link in the runtime
     /// home: whoever put it there makes what is written to it land elsewhere.
     pub(super) fn take(protected: &ProtectedSet) -> Result<Self, Error> {
         let mut holdings = Vec::with_capacity(protected.objects().len());
         for object in protected.objects() {
             let holding = Holding::take(object).map_err(|fault| refusal::holdings(object, fault))?;
             check_links(object, &holding)?;
+            check_listed(object, &holding)?;
             holdings.push(holding);
         }
         Ok(Self(holdings))
@@ -114,6 +116,9 @@ impl Holdings {
             is_stale |= fresh.links;
             if fresh.symlinks {
                 check_links(object, holding)?;
+            }
+            if fresh.unlisted {
+                check_listed(object, holding)?;
             }
         }
         Ok(is_stale)
@@ -151,11 +156,31 @@ fn check_links(object: &ProtectedObject, holding: &Holding) -> Result<(), Error>
     }
 }
 
+/// A directory that this user owns is closed to commands as little as to this process: either may open it.
+fn check_listed(object: &ProtectedObject, holding: &Holding) -> Result<(), Error> {
+    let Holding::Directory(inventory) = holding else { return Ok(()) };
+    for path in inventory.unlisted() {
+        match look_exact(&path) {
+            Ok(Some(look)) if look.owner == user() => return Err(refusal::unlisted(object, &path)),
+            Ok(_) => {}
+            Err(fault) => return Err(object.role().fault(fault, &path)),
+        }
+    }
+    Ok(())
+}
+
 impl Searched {
     /// Forgets everything: a file with several names has changed, or may have.
     pub(super) fn forget(&mut self) {
         self.0.clear();
     }
+}
+
+/// What a search found, and the roots that could not be searched to their end; each with its index in the policy.
+#[derive(Debug, Default)]
+pub(super) struct SearchOutcome {
+    pub(super) names: Vec<(usize, OtherName)>,
+    pub(super) stopped: Vec<(usize, Error)>,
 }
 
 /// Searches roots for other names of protected files. Each root comes with its index in the policy.
@@ -165,29 +190,33 @@ pub(super) fn search(
     protected: &ProtectedSet,
     holdings: &mut Holdings,
     searched: &mut Searched,
-) -> Result<Vec<(usize, OtherName)>, (usize, Error)> {
+) -> SearchOutcome {
     const TRIES: usize = 4;
     for _ in 0..TRIES {
         let before = holdings.states();
+        let mut outcome = SearchOutcome::default();
         if before.is_empty() {
-            return Ok(Vec::new());
+            return outcome;
         }
-        let mut names = Vec::new();
         for (index, root) in roots {
-            let found = search_one(root, outlook, protected, holdings, searched)
-                .map_err(|stop| (*index, refusal::search_stopped(*index, root, stop)))?;
-            names.extend(found.into_iter().map(|name| (*index, name)));
+            match search_one(root, outlook, protected, holdings, searched) {
+                Ok(found) => outcome.names.extend(found.into_iter().map(|name| (*index, name))),
+                Err(stop) => outcome.stopped.push((*index, refusal::search_stopped(*index, root, stop))),
+            }
         }
         // A name that was moved from where the search had not been to where it had been is told by the file's time.
-        holdings.refresh(protected).map_err(|refusal| (0, refusal))?;
+        if let Err(refusal) = holdings.refresh(protected) {
+            outcome.stopped.push((0, refusal));
+            return outcome;
+        }
         if holdings.states() == before {
-            return Ok(names);
+            return outcome;
         }
         searched.forget();
     }
     let (index, path) =
         roots.first().map_or((0, PathBuf::new()), |(index, root)| (*index, root.canonical().to_owned()));
-    Err((index, refusal::search_unsettled(index, &path)))
+    SearchOutcome { names: Vec::new(), stopped: vec![(index, refusal::search_unsettled(index, &path))] }
 }
 
 /// Why a root could not be searched.
@@ -250,19 +279,22 @@ fn search_one(
     }
     let mut found = Vec::new();
     let own = outlook.table.get(root.id().mount);
-    let mut beneath = mounts_beneath(&outlook.table, root)?;
+    let mut beneath = outlook.points.beneath(&outlook.table, root)?;
     // A name that cannot be written through reaches nothing.
     beneath.retain(|beneath| !beneath.mount.read_only);
     let mut opened: Vec<(PinnedDir, PathBuf)> = Vec::new();
     let mut starts: Vec<Start<'_>> = Vec::new();
+    let views = if beneath.is_empty() { Vec::new() } else { elsewhere(&outlook.table, root)? };
     if own.is_none_or(|mount| devices.contains(&mount.device)) {
         starts.push(Start { dir: root.as_fd(), path: root.canonical() });
+        starts.extend(views.iter().map(|view| Start { dir: view.as_fd(), path: view.canonical() }));
     }
-    for Beneath { mount, fd } in &beneath {
-        let Some(fd) = fd else { continue };
-        if !devices.contains(&mount.device) {
-            continue;
-        }
+    let mut mounted: Vec<(OwnedFd, &Mount)> = Vec::new();
+    for beneath in beneath.iter().filter(|beneath| devices.contains(&beneath.mount.device)) {
+        // One that cannot be opened stops the search: a command may be able to.
+        mounted.extend(beneath.open()?.map(|fd| (fd, beneath.mount)));
+    }
+    for (fd, mount) in &mounted {
         let look = Look::at(fd, &mount.point)?;
         if look.file_type == FileType::Directory {
             starts.push(Start { dir: fd.as_fd(), path: &mount.point });

@@ -7,14 +7,15 @@ use super::protected::{ProtectedObject, ProtectedSet};
 use super::verdict::Relation;
 use crate::error::Error;
 use crate::identity::{
-    AliasKind, Beneath, Device, Fault, Key, MountTable, Node, Overlays, PinnedDir, Role, View, Views, Walk,
-    find_views, promises,
+    AliasKind, Beneath, Device, Fault, Key, MountTable, Node, Overlays, PinnedDir, Points, Role, View, Views,
+    Walk, find_views, promises,
 };
 
 /// Where every protected object is seen.
 #[derive(Debug)]
 pub(super) struct Outlook {
     pub(super) table: MountTable,
+    pub(super) points: Points,
     /// For each protected object.
     pub(super) views: Vec<Views>,
     /// The directories above each protected object, nearest first: it may have been moved since it was opened.
@@ -75,7 +76,8 @@ impl Outlook {
                 above.push(object.above_now(walk)?);
             }
         }
-        Ok(Self { table, views, above })
+        let points = Points::find(&table, walk).map_err(failed)?;
+        Ok(Self { table, points, views, above })
     }
 
     /// The directories above an object.

@@ -351,6 +351,22 @@ pub(super) fn holdings(object: &ProtectedObject, fault: InventoryFault) -> Error
         .source(fault)
 }
 
+/// A directory in a protected one of which nobody can tell what is in it, until its owner opens it.
+pub(super) fn unlisted(object: &ProtectedObject, path: &Path) -> Error {
+    object
+        .role()
+        .error(
+            ErrorKind::ProtectedNotAccessible,
+            &format!(
+                "holds a directory that this user owns and cannot list ({}), so other names of its files cannot be looked for",
+                Quoted::new(path)
+            ),
+            object.given(),
+        )
+        .path("path", path)
+        .hint("let its owner list and enter it (`chmod u+rx`), or move it elsewhere")
+}
+
 /// A symbolic link where none belongs.
 pub(super) fn link_inside(object: &ProtectedObject, link: &Path) -> Error {
     object

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::fault::Fault;
 use super::object::{Look, Node};
-use super::resolve::{Place, open_canonical, open_parent, open_upwards, place_of};
+use super::resolve::{Place, name_of, open_canonical, open_parent, open_upwards, place_of};
 use crate::error::SystemCall;
 
 /// Directories above an object at most. A path has at most 2048 parts (`PATH_MAX` / 2), so twice that is never
@@ -32,8 +32,13 @@ impl Walk {
     ///
     /// Where two mounts stack, `..` goes on from the mount point, as it does for a command. `name` serves the
     /// error only.
+    ///
+    /// # Errors
+    /// `Covered` where a mount covers a directory of the chain with another one: `..` leads to what covers it, and
+    /// nothing leads to the directory itself, which is the one that the kernel asks when it decides a write.
     pub(crate) fn chain(&mut self, dir: impl AsFd, name: &Path) -> Result<Vec<Node>, Fault> {
-        let mut chain = vec![Look::at(&dir, name)?.id.node()];
+        let mut look = Look::at(&dir, name)?;
+        let mut chain = vec![look.id.node()];
         let mut held: Option<OwnedFd> = None;
         // Directories above the one that is held: one look each, instead of opening each.
         let mut up = 0;
@@ -52,26 +57,32 @@ impl Walk {
             }
             let base = held.as_ref().map_or(dir.as_fd(), AsFd::as_fd);
             let above = match look_above(base, up + 1, name) {
-                Ok(node) => {
-                    up += 1;
-                    node
-                }
+                Ok(above) => above,
                 Err(Fault::Denied(_)) => {
-                    let parent = if up == 0 {
-                        parent_of(base, name)?
-                    } else {
-                        parent_of(open_above(base, up, name)?, name)?
-                    };
-                    let node = Look::at(&parent, name)?.id.node();
-                    (held, up) = (Some(parent), 0);
-                    node
+                    let here = if up == 0 { None } else { Some(open_above(base, up, name)?) };
+                    let here = here.as_ref().map_or(base, AsFd::as_fd);
+                    let parent = parent_of(here, name)?;
+                    let above = Look::at(&parent, name)?;
+                    check_cover(
+                        &look,
+                        &above,
+                        || Ok((copy(here, name)?, copy(parent.as_fd(), name)?)),
+                        name,
+                    )?;
+                    chain.push(above.id.node());
+                    (look, held, up) = (above, Some(parent), 0);
+                    continue;
                 }
                 Err(fault) => return Err(fault),
             };
-            if above == node {
+            if above.id.node() == node {
                 break;
             }
-            chain.push(above);
+            let both = || Ok((open_above(base, up, name)?, open_above(base, up + 1, name)?));
+            check_cover(&look, &above, both, name)?;
+            up += 1;
+            look = above;
+            chain.push(above.id.node());
         }
         for pair in chain.windows(2) {
             self.above.insert(pair[0], pair[1]);
@@ -105,13 +116,46 @@ fn up(levels: usize) -> &'static Path {
 }
 
 /// What is as many levels above a directory. `Denied` where this user may not search one of those on the way.
-fn look_above(dir: BorrowedFd<'_>, levels: usize, name: &Path) -> Result<Node, Fault> {
-    Ok(Look::entry(dir, up(levels), name)?.id.node())
+fn look_above(dir: BorrowedFd<'_>, levels: usize, name: &Path) -> Result<Look, Fault> {
+    Look::entry(dir, up(levels), name)
 }
 
 fn open_above(dir: BorrowedFd<'_>, levels: usize, name: &Path) -> Result<OwnedFd, Fault> {
     open_upwards(dir, up(levels))
         .map_err(|errno| Fault::from_call(SystemCall::new("openat2", name.join(up(levels)), errno)))
+}
+
+fn copy(dir: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Fault> {
+    dir.try_clone_to_owned().map_err(|error| {
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        Fault::from_call(SystemCall::new("fcntl", name, errno))
+    })
+}
+
+/// Refuses a step from one mount to another that is none from the root of the lower one. `both` opens the two.
+fn check_cover(
+    here: &Look,
+    above: &Look,
+    both: impl FnOnce() -> Result<(OwnedFd, OwnedFd), Fault>,
+    name: &Path,
+) -> Result<(), Fault> {
+    if above.id.mount == here.id.mount || here.is_mount_root {
+        return Ok(());
+    }
+    let (here, above) = both()?;
+    if holds(&above, &here, name)? { Ok(()) } else { Err(Fault::Covered) }
+}
+
+/// Whether a directory holds another under its present name. A directory is in one directory only, however many
+/// mounts show that one.
+fn holds(parent: &OwnedFd, dir: impl AsFd, name: &Path) -> Result<bool, Fault> {
+    let present = name_of(&dir)?;
+    let Some(entry) = present.file_name() else { return Ok(false) };
+    match Look::entry(parent, Path::new(entry), name) {
+        Ok(found) => Ok(found.id.key() == Look::at(&dir, name)?.id.key()),
+        Err(Fault::NotFound { .. }) => Ok(false),
+        Err(fault) => Err(fault),
+    }
 }
 
 fn parent_of(dir: impl AsFd, name: &Path) -> Result<OwnedFd, Fault> {

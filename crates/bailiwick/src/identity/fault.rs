@@ -41,6 +41,8 @@ pub(crate) enum Fault {
     },
     /// Was there, and is no longer at its name.
     Gone,
+    /// A mount covers a directory above it, so that nothing leads to that directory any more.
+    Covered,
     /// More directories above it than any path has.
     TooDeep,
     Unsupported {
@@ -76,7 +78,9 @@ impl Fault {
             | Self::TooLong(cause)
             | Self::NoDescriptors(cause) => Some(cause),
             Self::Unsupported { cause, .. } => cause.as_ref(),
-            Self::NotDirectory { .. } | Self::Changed { .. } | Self::Gone | Self::TooDeep => None,
+            Self::NotDirectory { .. } | Self::Changed { .. } | Self::Gone | Self::Covered | Self::TooDeep => {
+                None
+            }
         }
     }
 }
@@ -285,6 +289,13 @@ impl Role {
                 .hint("another process is renaming there; try again once it has stopped")
             }
             Fault::Gone => self.error(kinds.missing, "is no longer there", given),
+            Fault::Covered => self
+                .error(
+                    kinds.not_accessible,
+                    "lies below a directory that a mount covers, so what is above it cannot be told",
+                    given,
+                )
+                .hint("unmount what covers it, or use the directory by another path"),
             Fault::TooDeep => self.error(
                 kinds.not_accessible,
                 "lies more than 4096 directories deep, so what is above it cannot be compared",

@@ -139,6 +139,24 @@ impl PinnedDir {
     pub(crate) fn chain(&self, walk: &mut Walk) -> Result<Vec<Node>, Fault> {
         walk.chain(&self.fd, &self.canonical)
     }
+
+    /// Its present path, and the mount through which that leads to it; `None` when it has been removed.
+    fn place_now(&self) -> Result<Option<(u64, PathBuf)>, Fault> {
+        match place_of(&self.fd) {
+            Ok(Place::In { dir_path, entry, .. }) => Ok(Some((self.id.mount, dir_path.join(entry)))),
+            // `/` lies in no directory.
+            Err(Fault::Gone) if self.canonical == Path::new("/") => {
+                Ok(Some((self.id.mount, self.canonical.clone())))
+            }
+            Ok(Place::Nameless) => Ok(None),
+            // The name is stable and leads to it through another mount: somebody mounted a directory above it on itself.
+            Err(Fault::Changed { found: Some(found), .. }) if found.key() == self.id.key() => {
+                Ok(Some((found.mount, name_of(&self.fd)?)))
+            }
+            Err(Fault::Changed { .. }) => Err(Fault::Covered),
+            Err(fault) => Err(fault),
+        }
+    }
 }
 
 impl AsFd for PinnedDir {
@@ -278,29 +296,32 @@ pub(crate) struct Here {
     pub(crate) path: PathBuf,
     /// The object, if it exists.
     pub(crate) key: Option<Key>,
-    /// The last part of the path, for everything but a directory that exists.
+    /// The last part of the path, for everything but a directory that exists and a file that is a mount point.
     pub(crate) entry: Option<OsString>,
 }
 
 impl Pin {
-    /// Where it is now; `None` for a directory that no name leads to any more.
+    /// Where it is now; `None` when it, or the directory that holds it, has been removed: nothing is in it any more,
+    /// under any name.
+    ///
+    /// # Errors
+    /// `Gone` on a mount that was detached; `Covered` where another mount took its name.
     pub(crate) fn here(&self) -> Result<Option<Here>, Fault> {
         let name = match self {
             Self::Directory(dir) => {
-                let path = match place_of(&dir.fd) {
-                    Ok(Place::In { dir_path, entry, .. }) => dir_path.join(entry),
-                    // `/` lies in no directory.
-                    Err(Fault::Gone) if dir.canonical == Path::new("/") => dir.canonical.clone(),
-                    Ok(Place::Nameless) | Err(Fault::Gone) => return Ok(None),
-                    Err(fault) => return Err(fault),
-                };
-                let here = Here { mount: dir.id.mount, path, key: Some(dir.id.key()), entry: None };
-                return Ok(Some(here));
+                let here = dir.place_now()?;
+                return Ok(here.map(|(mount, path)| Here {
+                    mount,
+                    path,
+                    key: Some(dir.id.key()),
+                    entry: None,
+                }));
             }
             Self::File(file) => &file.at,
             Self::Unseen(name) => name,
         };
-        let path = name_of(&name.dir.fd)?.join(&name.entry);
+        let Some((mount, holder)) = name.dir.place_now()? else { return Ok(None) };
+        let path = holder.join(&name.entry);
         let found = match Look::entry(&name.dir, &name.entry, &path) {
             Ok(look) => Some(look.id),
             Err(Fault::NotFound { .. }) => None,
@@ -308,12 +329,13 @@ impl Pin {
             Err(Fault::Denied(_)) => None,
             Err(fault) => return Err(fault),
         };
+        // A file can be a mount point by itself: then no directory of that mount holds it.
+        let own = found.map(|id| id.mount).filter(|own| *own != name.dir.id.mount);
         Ok(Some(Here {
-            // A file can be a mount point by itself.
-            mount: found.map_or(name.dir.id.mount, |id| id.mount),
+            mount: own.unwrap_or(mount),
             path,
             key: found.map(|id| id.key()),
-            entry: Some(name.entry.clone().into_os_string()),
+            entry: own.is_none().then(|| name.entry.clone().into_os_string()),
         }))
     }
 

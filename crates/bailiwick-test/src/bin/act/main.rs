@@ -16,6 +16,7 @@ mod descriptors;
 mod detached;
 mod files;
 mod host;
+mod mark;
 mod memory;
 mod metadata;
 mod namespaces;
@@ -50,6 +51,7 @@ const ROOMS: [&[Act]; 14] = [
     storms::ACTS,
     calls::ACTS,
     siblings::ACTS,
+    mark::ACTS,
 ];
 
 /// Runs the act that the command line names. Returns the exit status.

@@ -16,7 +16,7 @@ use super::part::{Part, WantedBirth};
 use crate::error::Quoted;
 use crate::identity::{
     AliasKind, Beneath, Device, Fault, Inside, Location, Mount, PinnedDir, RealPlace, Sharing, Stack,
-    Unresolved, mounts_beneath, open_location,
+    Unresolved, open_location,
 };
 
 /// What does not depend on the root.
@@ -48,7 +48,7 @@ impl Comparison<'_> {
             }
             return Ok(());
         };
-        let beneath = mounts_beneath(&outlook.table, root)?;
+        let beneath = outlook.points.beneath(&outlook.table, root)?;
         let whole = |mount: &Mount| Location { device: mount.device, path: mount.root.clone() };
         let mut itself = Part::new(own, Some(root.as_fd()), root.canonical(), location);
         itself.is_root = true;

@@ -48,7 +48,8 @@ pub(crate) fn find_views(
         search.submounts(&here, &mut sought)?;
     }
     while let Some(next) = sought.pop() {
-        if search.seen.insert(next.location.clone()) {
+        // What is looked for from a place depends on the way there, too.
+        if search.seen.insert((next.location.clone(), next.key, next.through.clone())) {
             search.mounts(&next, &here)?;
             search.overlays(&next, &mut sought)?;
         }
@@ -75,7 +76,7 @@ struct Search<'a, 't> {
     overlays: &'a Overlays<'t>,
     walk: &'a mut Walk,
     found: Views,
-    seen: HashSet<Location>,
+    seen: HashSet<(Location, Option<Key>, Vec<Device>)>,
     pin: &'a Pin,
 }
 
@@ -208,7 +209,7 @@ impl Search<'_, '_> {
             let through = [sought.through.as_slice(), &[device]].concat();
             more.extend(layers.found.into_iter().map(|Layer { location, key, .. }| Sought {
                 location,
-                key: Some(key),
+                key,
                 entry: None,
                 kind: AliasKind::OverlayLayer,
                 through: through.clone(),

@@ -24,7 +24,7 @@ use super::mount::{Device, Location, Mount, MountTable};
 use super::object::{Key, Look, Node};
 use super::resolve::open_exact;
 
-pub(crate) use beneath::{Beneath, mounts_beneath};
+pub(crate) use beneath::{Beneath, Points, elsewhere};
 pub(crate) use find::find_views;
 pub(crate) use hidden::{Inside, RealPlace, Sharing, Stack, Step, open_location};
 pub(crate) use overlay::Overlays;

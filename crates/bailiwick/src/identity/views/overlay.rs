@@ -14,7 +14,8 @@ use crate::identity::resolve::open_exact;
 #[derive(Debug, Clone)]
 pub(crate) struct Layer {
     pub(crate) location: Location,
-    pub(crate) key: Key,
+    /// `None` where its path leads to something else by now, because a mount covers it.
+    pub(crate) key: Option<Key>,
     pub(crate) path: PathBuf,
 }
 
@@ -92,7 +93,19 @@ impl<'t> Overlays<'t> {
         if let Ok(layers) = overlay_layers(&mount.options) {
             for lower in &layers.lowers {
                 match self.resolve(device, lower)? {
-                    Ok(layer) => found.push(layer),
+                    // An overlay is no layer of itself: it covers the one that it is mounted on.
+                    Ok(layer) if layer.location.device != device => {
+                        let covered = self.covered(device, lower, &layer);
+                        found.push(layer);
+                        found.extend(covered);
+                    }
+                    Ok(layer) => {
+                        let covered = self.covered(device, lower, &layer);
+                        if covered.is_empty() {
+                            unresolved.push(itself(device, lower));
+                        }
+                        found.extend(covered);
+                    }
                     Err(fault) => unresolved.push(fault),
                 }
             }
@@ -112,6 +125,9 @@ impl<'t> Overlays<'t> {
         };
         if let Some(upper) = &layers.upper {
             match self.resolve(mount.device, upper)? {
+                Ok(layer) if layer.location.device == mount.device => {
+                    written.unresolved.push(itself(mount.device, upper));
+                }
                 Ok(layer) if is_upper_of(&layer, mount)? => written.upper = Some(layer),
                 Ok(_) => written.unresolved.push(Unresolved {
                     device: mount.device,
@@ -123,6 +139,9 @@ impl<'t> Overlays<'t> {
         }
         if let Some(work) = &layers.work {
             match self.resolve(mount.device, work)? {
+                Ok(layer) if layer.location.device == mount.device => {
+                    written.unresolved.push(itself(mount.device, work));
+                }
                 Ok(layer) => written.work = Some(layer),
                 Err(fault) => written.unresolved.push(fault),
             }
@@ -131,6 +150,21 @@ impl<'t> Overlays<'t> {
             written.also.extend(self.resolve(mount.device, also)?);
         }
         Ok(written)
+    }
+
+    /// Where else a layer may lie that was found by its path: on a mount that is covered there by now. For an upper layer
+    /// the file handle tells; for a lower one nothing does.
+    fn covered(&self, overlay: Device, given: &Path, found: &Layer) -> Vec<Layer> {
+        let mut layers: Vec<Layer> = Vec::new();
+        for path in [given, &found.path] {
+            for mount in self.table.iter().filter(|mount| mount.device != overlay) {
+                let Some(location) = self.table.locate(mount.id, path) else { continue };
+                if location != found.location && layers.iter().all(|layer| layer.location != location) {
+                    layers.push(Layer { location, key: None, path: path.to_owned() });
+                }
+            }
+        }
+        layers
     }
 
     fn resolve(&self, device: Device, path: &Path) -> Result<Result<Layer, Unresolved>, Fault> {
@@ -146,11 +180,16 @@ impl<'t> Overlays<'t> {
         };
         match self.table.locate(dir.id().mount, dir.canonical()) {
             Some(location) => {
-                Ok(Ok(Layer { location, key: dir.id().key(), path: dir.canonical().to_owned() }))
+                Ok(Ok(Layer { location, key: Some(dir.id().key()), path: dir.canonical().to_owned() }))
             }
             None => unresolved("it lies on a mount that is not in the mount table"),
         }
     }
+}
+
+/// An overlay is no layer of itself: it covers the one at its path.
+fn itself(device: Device, layer: &Path) -> Unresolved {
+    Unresolved { device, layer: layer.into(), why: "its path leads to the overlay itself" }
 }
 
 /// Whether a directory is what an overlay writes to, as far as file handles or birth times tell: its path may have been
