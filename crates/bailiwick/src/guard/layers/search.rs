@@ -95,7 +95,7 @@ impl Comparison<'_> {
         let report = run_bounded(self.protected, SEARCHED, |limits, progress| {
             scan_for_handles(&[start], &handles, limits, progress)
         });
-        let report = report.map_err(Stopped::Scan)?;
+        let report = report.map_err(Stopped::Layers)?;
         if report.names.is_empty() {
             self.known.handles.extend(handles.into_iter().map(|handle| (node, handle)));
         }
@@ -123,7 +123,7 @@ impl Comparison<'_> {
         let report = run_bounded(self.protected, SEARCHED, |limits, progress| {
             scan_for_births(&[start], &births, limits, progress)
         });
-        let report = report.map_err(Stopped::Scan)?;
+        let report = report.map_err(Stopped::Layers)?;
         let mut found = Vec::new();
         for (_, name) in report.names {
             let born = look_exact(&name)?.and_then(|look| look.id.born).filter(|born| births.contains(born));
