@@ -1,7 +1,7 @@
 //! What the worker tells the session.
 
 use crate::codec::{Malformed, Reader, Writer};
-use crate::probe::Finding;
+use crate::probe::{Finding, Unusable};
 
 /// The step at which something could not be done. Decides which error the session raises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +123,8 @@ pub enum Event {
         epoch: u32,
         /// Outcome of each probe.
         findings: Vec<Finding>,
+        /// Roots in which nothing could be written from inside.
+        unusable: Vec<Unusable>,
     },
     /// `Grant` failed; earlier epochs are as they were.
     GrantFailed {
@@ -260,10 +262,11 @@ impl Event {
                 w = Writer::new(102);
                 w.u8(*step as u8).i32(*errno);
             }
-            Self::Granted { epoch, findings } => {
+            Self::Granted { epoch, findings, unusable } => {
                 w = Writer::new(103);
                 w.u32(*epoch);
                 w.list(findings, |w, finding| finding.write(w));
+                w.list(unusable, |w, root| root.write(w));
             }
             Self::GrantFailed { epoch, step, errno } => {
                 w = Writer::new(104);
@@ -323,7 +326,11 @@ impl Event {
         let event = match r.u8("tag")? {
             101 => Self::Ready { version: r.u32("version")?, worker_pid: r.u32("worker_pid")? },
             102 => Self::OpenFailed { step: Step::from_number(r.u8("step")?)?, errno: r.i32("errno")? },
-            103 => Self::Granted { epoch: r.u32("epoch")?, findings: r.list("findings", Finding::read)? },
+            103 => Self::Granted {
+                epoch: r.u32("epoch")?,
+                findings: r.list("findings", Finding::read)?,
+                unusable: r.list("unusable", Unusable::read)?,
+            },
             104 => Self::GrantFailed {
                 epoch: r.u32("epoch")?,
                 step: Step::from_number(r.u8("step")?)?,

@@ -148,3 +148,24 @@ impl Finding {
         Ok(Self { probe, outcome, errno: reader.i32("errno")? })
     }
 }
+
+/// A root in which a launcher could write nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unusable {
+    /// Its position in the list of roots.
+    pub root: u32,
+    /// What the kernel answered.
+    pub errno: i32,
+    /// The mode and the owner of the directory stand in the way, not the confinement.
+    pub by_mode: bool,
+}
+
+impl Unusable {
+    pub(crate) fn write(&self, writer: &mut Writer) {
+        writer.u32(self.root).i32(self.errno).u8(self.by_mode.into());
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self { root: reader.u32("root")?, errno: reader.i32("errno")?, by_mode: reader.flag("by mode")? })
+    }
+}

@@ -11,7 +11,8 @@ pub enum Request {
         version: u32,
     },
     /// Makes a launcher for one epoch. Descriptors: the Landlock file-system ruleset, the directory of
-    /// the sentinel (outside every root), the temporary directory (inside the grant).
+    /// the sentinel (outside every root), the temporary directory (inside the grant), and a file that holds the
+    /// paths of the roots, each ended by a NUL byte.
     Grant(Grant),
     /// Ends the launcher and the idle reapers of an epoch that takes no more commands.
     Retire {

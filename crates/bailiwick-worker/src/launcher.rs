@@ -65,7 +65,7 @@ fn serve_session(channel: &Channel) -> ! {
             continue;
         }
         let descriptors = message.descriptors;
-        if read_grant(&message.bytes).is_none() || descriptors.len() != 4 {
+        if read_grant(&message.bytes).is_none() || descriptors.len() != 5 {
             sys::exit_now(1);
         }
         // Whether the copy was made shows on its own channel: it closes with the descriptors here.
@@ -87,7 +87,7 @@ fn freeze() {
 }
 
 /// The message that asks the session's launcher for a grant's launcher. Descriptors: channel, ruleset,
-/// directory of the sentinel, temporary directory.
+/// directory of the sentinel, temporary directory, paths of the roots.
 pub(crate) fn grant_message(grant: &Grant, address: &UnixAddress) -> Vec<u8> {
     let address = address.to_bytes();
     let mut bytes = u32::try_from(address.len()).unwrap_or(0).to_le_bytes().to_vec();
@@ -108,8 +108,8 @@ fn read_grant(bytes: &[u8]) -> Option<(Grant, UnixAddress)> {
 
 /// The launcher of a grant, from its first moment.
 fn grant(message: &[u8], mut kept: Vec<OwnedFd>) -> ! {
-    let (Some(inside), Some(outside), Some(ruleset), Some(socket)) =
-        (kept.pop(), kept.pop(), kept.pop(), kept.pop())
+    let (Some(roots), Some(inside), Some(outside), Some(ruleset), Some(socket)) =
+        (kept.pop(), kept.pop(), kept.pop(), kept.pop(), kept.pop())
     else {
         sys::exit_now(1)
     };
@@ -124,7 +124,8 @@ fn grant(message: &[u8], mut kept: Vec<OwnedFd>) -> ! {
     let event = match entered {
         Ok(()) => {
             let place = Place { outside, inside, abstract_socket };
-            Event::Granted { epoch, findings: boundary::probe(&grant, &place, &mut Stack::new()) }
+            let findings = boundary::probe(&grant, &place, &mut Stack::new());
+            Event::Granted { epoch, findings, unusable: boundary::try_roots(&std::fs::File::from(roots)) }
         }
         Err(Failure { step, errno }) => Event::GrantFailed { epoch, step, errno: errno.0 },
     };

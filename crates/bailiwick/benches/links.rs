@@ -13,15 +13,15 @@
 )]
 #![expect(unsafe_code, reason = "the bare walk is bare")]
 
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bailiwick::identity::{PinnedDir, links_bench};
-use rustix::fs::{Mode, OFlags, mkdirat, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, mkdirat, openat, statx};
 
 const ROUNDS: usize = 15;
 
@@ -78,18 +78,13 @@ fn fill(tree: &Path, directories: std::ops::Range<usize>) {
     }
 }
 
-fn object(path: &Path) -> links_bench::Object {
-    let found = fs::symlink_metadata(path).unwrap();
-    (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()), found.ino())
-}
-
 fn compare(tree: &Path, protected: &Path) {
     let dir = PinnedDir::working_directory(tree).unwrap();
-    let targets = [object(protected)];
+    let protected = File::open(protected).unwrap();
     let expected = vec![tree.join("d0500/other-name")];
     let scan = |threads| {
         let begin = Instant::now();
-        let (names, entries, _) = links_bench::scan_for(&dir, &targets, threads).unwrap();
+        let (names, entries, _) = links_bench::scan_for(&dir, &[&protected], threads).unwrap();
         let time = begin.elapsed();
         assert_eq!((names, entries), (expected.clone(), 1_001_001));
         time
@@ -166,22 +161,23 @@ fn name(bytes: &[u8]) -> &str {
 /// Prints the largest resident size of this process, in KiB, after a scan.
 fn measure(tree: &Path) {
     let dir = PinnedDir::working_directory(tree).unwrap();
-    let mut target = object(tree);
-    target.2 += 1;
+    let file = File::open(tree.with_file_name("protected")).unwrap();
     let threads = std::env::var("THREADS").unwrap().parse().unwrap();
-    links_bench::scan_for(&dir, &[target], threads).unwrap();
+    links_bench::scan_for(&dir, &[&file], threads).unwrap();
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     println!("{}", peak.trim().trim_end_matches(" kB"));
 }
 
 fn refresh(place: &Path) {
-    println!("\n{:>10} {:>12} {:>14}", "files", "refresh us", "us per file");
+    println!("\n{:>10} {:>12} {:>14} {:>20}", "files", "refresh us", "us per file", "bare statx, per file");
     for count in [10_usize, 1000, 10_000] {
         let dir: PathBuf = place.join(format!("flat-{count}"));
         fs::create_dir(&dir).unwrap();
-        for file in 0..count {
-            File::create(dir.join(format!("receipt_{file:06}"))).unwrap();
+        let names: Vec<CString> =
+            (0..count).map(|file| CString::new(format!("receipt_{file:06}")).unwrap()).collect();
+        for name in &names {
+            File::create(dir.join(name.to_str().unwrap())).unwrap();
         }
         // Until then a new file could hide behind the old time of the directory, and it is listed each time.
         std::thread::sleep(Duration::from_millis(100));
@@ -196,6 +192,22 @@ fn refresh(place: &Path) {
         times.sort();
         let median = times[times.len() / 2].as_secs_f64() * 1e6;
         let files = f64::from(u32::try_from(count).unwrap());
-        println!("{count:>10} {median:>12.1} {:>14.3}", median / files);
+        let bare = bare_statx(&File::open(&dir).unwrap(), &names).as_secs_f64() * 1e6;
+        println!("{count:>10} {median:>12.1} {:>14.3} {:>20.3}", median / files, bare / files);
     }
+}
+
+/// The median time of one `statx` of each file, by name.
+fn bare_statx(dir: &File, names: &[CString]) -> Duration {
+    let once = || {
+        let begin = Instant::now();
+        for name in names {
+            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+            statx(dir, name, flags, StatxFlags::INO | StatxFlags::NLINK | StatxFlags::CTIME).unwrap();
+        }
+        begin.elapsed()
+    };
+    let mut times: Vec<Duration> = (0..200).map(|_| once()).collect();
+    times.sort();
+    times[times.len() / 2]
 }

@@ -15,13 +15,15 @@
 //! - **overlap**: a root and a protected object are the `same`, or the root is `inside` it, `around` it, or an `alias`.
 //! - **grant**: the guard's yes to a policy: roots that have been compared with everything protected, held open.
 //! - **protection**: a promise in the user's words; **layer**: a mechanism that may keep it on this host.
+//! - **tree**: a pinned directory and all below it, where commands may have put anything.
 //! - **settle**: to wait until no process of a tree is left.
 //!
 //! # The walk
 //!
 //! A request goes one way, and each room makes what the next one takes:
 //! [`policy`] (what is asked; pure) → [`identity`] (what the paths are) → [`guard`] (yes or no; makes the
-//! [`Grant`](guard::Grant)) → worker (the boundary) → [`store`] (what is kept). [`error`] is for all of them.
+//! [`Grant`](guard::Grant)) → worker (the boundary) → [`store`] (what is kept). [`tree`] reads and removes what
+//! commands left in their roots. [`error`] is for all of them.
 //!
 //! The library prints nothing, never exits, and reads no environment variable.
 
@@ -34,6 +36,7 @@ pub mod policy;
 pub mod session;
 pub mod store;
 mod sys;
+pub mod tree;
 mod worker;
 
 pub use error::{Error, ErrorKind, Field, Ran};
@@ -41,6 +44,6 @@ pub use policy::{Environment, Layer, Limit, Network, Policy, Protection, Resourc
 pub use rustix::process::Signal;
 pub use session::{
     Captured, Child, ChildStderr, ChildStdin, ChildStdout, CloseReport, ClosedProcess, Command, CommandId,
-    Ending, Output, Process, Replace, Session, SessionBuilder, Stdio, WhenBusy,
+    Ending, Mark, Output, Process, Replace, Session, SessionBuilder, Stdio, WhenBusy,
 };
 pub use worker::{Enforcement, Kept, Standing};

@@ -13,7 +13,7 @@ use bailiwick_wire::{Grant, Step};
 use crate::child::Failure;
 use crate::sys::{self, Errno, ResourceLimit};
 
-pub(crate) use probe::{Place, run as probe};
+pub(crate) use probe::{Place, run as probe, try_roots};
 pub(crate) use seccomp::Instruction;
 
 fn at<T>(step: Step) -> impl Fn(Errno) -> Result<T, Failure> {

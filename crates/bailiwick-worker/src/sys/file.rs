@@ -1,6 +1,7 @@
 //! Files, directories and descriptors.
 
-use std::ffi::CStr;
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd, RawFd};
 
 use super::{Errno, Result, call, int, number, retry};
@@ -12,8 +13,15 @@ pub(crate) const O_EXCL: i32 = 0o200;
 pub(crate) const O_NOCTTY: i32 = 0o400;
 pub(crate) const O_NONBLOCK: i32 = 0o4000;
 pub(crate) const O_DIRECTORY: i32 = 0o200_000;
+/// With `O_DIRECTORY`, which the kernel demands in it.
+pub(crate) const O_TMPFILE: i32 = 0o20_200_000;
 pub(crate) const O_NOFOLLOW: i32 = 0o400_000;
 pub(crate) const O_CLOEXEC: i32 = 0o2_000_000;
+pub(crate) const O_PATH: i32 = 0o10_000_000;
+pub(crate) const RESOLVE_NO_XDEV: u64 = 1;
+pub(crate) const RESOLVE_NO_MAGICLINKS: u64 = 2;
+pub(crate) const RESOLVE_NO_SYMLINKS: u64 = 4;
+pub(crate) const RESOLVE_BENEATH: u64 = 8;
 pub(crate) const AT_REMOVEDIR: i32 = 0x200;
 pub(crate) const AT_FDCWD: RawFd = -100;
 const F_DUPFD_CLOEXEC: usize = 1030;
@@ -50,9 +58,37 @@ pub(crate) fn open_at(directory: RawFd, name: &CStr, flags: i32, mode: u32) -> R
     owned(fd)
 }
 
+/// `openat2(2)`, close-on-exec: what lies beneath `directory`, no link followed and no mount crossed.
+///
+/// # Errors
+/// `EXDEV` for a mount point, a bind mount of the same file system included. `ENOSYS` before Linux 5.6; there
+/// is no fallback.
+pub(crate) fn open_beneath(directory: RawFd, name: &CStr, flags: i32) -> Result<OwnedFd> {
+    let resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;
+    // struct open_how: flags, mode, resolve.
+    let how = [int(flags | O_CLOEXEC) as u64, 0, resolve];
+    let fd = retry(|| {
+        // SAFETY: `name` is a C string, and `how` has the size that is given.
+        unsafe {
+            call(
+                number::OPENAT2,
+                [int(directory), name.as_ptr() as usize, how.as_ptr() as usize, size_of_val(&how), 0, 0],
+            )
+        }
+    })?;
+    owned(fd)
+}
+
 fn named(number: std::ffi::c_long, directory: RawFd, name: &CStr, c: usize, d: usize) -> Result<()> {
     // SAFETY: `name` is a C string; the remaining arguments are numbers.
     unsafe { call(number, [int(directory), name.as_ptr() as usize, c, d, 0, 0]) }.map(drop)
+}
+
+/// Whether the effective user may enter and write a directory, by owner and mode (`faccessat2(2)`).
+pub(crate) fn may_write(path: &CStr) -> Result<()> {
+    const WRITE_AND_ENTER: usize = 3;
+    const AT_EACCESS: usize = 0x200;
+    named(number::FACCESSAT2, AT_FDCWD, path, WRITE_AND_ENTER, AT_EACCESS)
 }
 
 /// `mkdirat(2)`.
@@ -163,8 +199,8 @@ pub(crate) fn memfd(name: &CStr) -> Result<std::fs::File> {
     Ok(owned(fd)?.into())
 }
 
-/// The names in a directory, except `.` and `..`, from its beginning.
-pub(crate) fn names(directory: &OwnedFd) -> Result<Vec<std::ffi::CString>> {
+/// Names in a directory, except `.`, `..` and those in `known`, from its beginning: at least `enough`, or all.
+pub(crate) fn names(directory: &OwnedFd, enough: usize, known: &BTreeSet<CString>) -> Result<Vec<CString>> {
     let mut names = Vec::new();
     // The descriptor keeps its place between calls.
     // SAFETY: no pointers.
@@ -178,7 +214,7 @@ pub(crate) fn names(directory: &OwnedFd) -> Result<Vec<std::ffi::CString>> {
                 [int(directory.as_raw_fd()), room.as_mut_ptr() as usize, room.len(), 0, 0, 0],
             )
         }?;
-        if filled == 0 {
+        if filled == 0 || names.len() >= enough {
             return Ok(names);
         }
         let mut rest = room.get(..filled).ok_or(Errno::PROTO)?;
@@ -188,7 +224,7 @@ pub(crate) fn names(directory: &OwnedFd) -> Result<Vec<std::ffi::CString>> {
             let (entry, tail) = rest.split_at_checked(length).ok_or(Errno::PROTO)?;
             let name = entry.get(19..).and_then(|name| CStr::from_bytes_until_nul(name).ok());
             let name = name.ok_or(Errno::PROTO)?;
-            if name != c"." && name != c".." {
+            if name != c"." && name != c".." && !known.contains(name) {
                 names.push(name.to_owned());
             }
             rest = tail;

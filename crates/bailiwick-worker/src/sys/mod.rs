@@ -42,11 +42,16 @@ impl Errno {
     pub(crate) const EXIST: Self = Self(17);
     pub(crate) const NOTDIR: Self = Self(20);
     pub(crate) const ISDIR: Self = Self(21);
+    pub(crate) const INVAL: Self = Self(22);
     pub(crate) const NOTTY: Self = Self(25);
+    pub(crate) const ROFS: Self = Self(30);
     pub(crate) const NOSYS: Self = Self(38);
+    pub(crate) const OPNOTSUPP: Self = Self(95);
     pub(crate) const PIPE: Self = Self(32);
     pub(crate) const CONNRESET: Self = Self(104);
     pub(crate) const PROTO: Self = Self(71);
+    pub(crate) const NOTEMPTY: Self = Self(39);
+    pub(crate) const TIMEDOUT: Self = Self(110);
 
     fn last() -> Self {
         Self(std::io::Error::last_os_error().raw_os_error().unwrap_or(Self::PROTO.0))
@@ -113,6 +118,7 @@ pub(crate) mod number {
         SHMCTL = 31, SIGNALFD4 = 289, DUP3 = 292, PERF_EVENT_OPEN = 298, FANOTIFY_INIT = 300,
         PRLIMIT64 = 302, PROCESS_VM_READV = 310, SECCOMP = 317, BPF = 321, USERFAULTFD = 323, EXECVE = 59,
         KEYCTL = 250, PIDFD_SEND_SIGNAL = 424, IO_URING_SETUP = 425, OPEN_TREE = 428, PIDFD_OPEN = 434,
-        CLOSE_RANGE = 436, LANDLOCK_RESTRICT_SELF = 446, MEMFD_CREATE = 319, PTRACE = 101,
+        CLOSE_RANGE = 436, OPENAT2 = 437, LANDLOCK_RESTRICT_SELF = 446, MEMFD_CREATE = 319, PTRACE = 101,
+        FACCESSAT2 = 439,
     }
 }

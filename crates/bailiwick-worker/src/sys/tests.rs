@@ -29,8 +29,9 @@ fn system_call_numbers_are_the_kernels() {
         PRLIMIT64 SYS_prlimit64, PROCESS_VM_READV SYS_process_vm_readv, SECCOMP SYS_seccomp,
         BPF SYS_bpf, USERFAULTFD SYS_userfaultfd, EXECVE SYS_execve, KEYCTL SYS_keyctl,
         PIDFD_SEND_SIGNAL SYS_pidfd_send_signal, IO_URING_SETUP SYS_io_uring_setup,
-        OPEN_TREE SYS_open_tree, PIDFD_OPEN SYS_pidfd_open, CLOSE_RANGE SYS_close_range,
+        OPEN_TREE SYS_open_tree, PIDFD_OPEN SYS_pidfd_open, CLOSE_RANGE SYS_close_range, OPENAT2 SYS_openat2,
         LANDLOCK_RESTRICT_SELF SYS_landlock_restrict_self, MEMFD_CREATE SYS_memfd_create, PTRACE SYS_ptrace,
+        FACCESSAT2 SYS_faccessat2,
     );
     assert_eq!(checked, number::ALL.len(), "a number is not compared");
 }
@@ -45,14 +46,26 @@ fn flags_of_open_are_the_kernels() {
         (file::O_NOCTTY, libc::O_NOCTTY),
         (file::O_NONBLOCK, libc::O_NONBLOCK),
         (file::O_DIRECTORY, libc::O_DIRECTORY),
+        (file::O_TMPFILE, libc::O_TMPFILE),
         (file::O_NOFOLLOW, libc::O_NOFOLLOW),
         (file::O_CLOEXEC, libc::O_CLOEXEC),
+        (file::O_PATH, libc::O_PATH),
         (file::AT_REMOVEDIR, libc::AT_REMOVEDIR),
         (file::AT_FDCWD, libc::AT_FDCWD),
     ];
     for (ours, theirs) in ours {
         assert_eq!(ours, theirs);
     }
+    let resolve = [
+        (file::RESOLVE_NO_XDEV, libc::RESOLVE_NO_XDEV),
+        (file::RESOLVE_NO_MAGICLINKS, libc::RESOLVE_NO_MAGICLINKS),
+        (file::RESOLVE_NO_SYMLINKS, libc::RESOLVE_NO_SYMLINKS),
+        (file::RESOLVE_BENEATH, libc::RESOLVE_BENEATH),
+    ];
+    for (ours, theirs) in resolve {
+        assert_eq!(ours, theirs);
+    }
+    assert_eq!(size_of::<libc::open_how>(), 24);
 }
 
 #[test]

@@ -35,7 +35,10 @@ impl Worker {
         };
         let (ours, theirs) = sys::socket_pair()?;
         let copy = |fd: &OwnedFd| sys::duplicate_above(fd.as_raw_fd(), 3);
-        let descriptors = vec![theirs, copy(&epoch.ruleset)?, copy(&epoch.outside)?, copy(&epoch.inside)?];
+        let mut descriptors = vec![theirs];
+        for given in [&epoch.ruleset, &epoch.outside, &epoch.inside, &epoch.roots] {
+            descriptors.push(copy(given)?);
+        }
         epoch.attempts += 1;
         epoch.launcher = Some(Launcher { pid: 0, channel: Channel::new(ours), ready: false });
         // A session launcher that is gone shows by its end of file, and is made again there.
@@ -116,14 +119,14 @@ impl Worker {
         }
         let event = Event::decode(&message.bytes).map_err(|_| Stop::HostGone)?;
         match event {
-            Event::Granted { epoch: named, mut findings } => {
+            Event::Granted { epoch: named, mut findings, unusable } => {
                 let orphans = if sys::subreaper() == Ok(true) { Outcome::Held } else { Outcome::Broken };
                 findings.push(Finding { probe: Probe::Orphans, outcome: orphans, errno: 0 });
                 match &epoch.findings {
                     None => {
                         epoch.findings = Some(findings.clone());
                         epoch.launcher.iter_mut().for_each(|launcher| launcher.ready = true);
-                        self.tell(&Event::Granted { epoch: named, findings })?;
+                        self.tell(&Event::Granted { epoch: named, findings, unusable })?;
                         self.provide(number, 0)
                     }
                     Some(before) if *before == findings => {

@@ -39,6 +39,8 @@ struct Epoch {
     ruleset: OwnedFd,
     outside: OwnedFd,
     inside: OwnedFd,
+    /// Holds the paths of the roots.
+    roots: OwnedFd,
     launcher: Option<Launcher>,
     /// What the first launcher found; a later one must find the same.
     findings: Option<Vec<Finding>>,
@@ -257,8 +259,8 @@ impl Worker {
                 self.start_session()
             }
             Request::Grant(grant) => {
-                let (Some(ruleset), Some(outside), Some(inside)) =
-                    (descriptors.next(), descriptors.next(), descriptors.next())
+                let (Some(ruleset), Some(outside), Some(inside), Some(roots)) =
+                    (descriptors.next(), descriptors.next(), descriptors.next(), descriptors.next())
                 else {
                     return Err(Stop::HostGone);
                 };
@@ -267,6 +269,7 @@ impl Worker {
                     ruleset,
                     outside,
                     inside,
+                    roots,
                     launcher: None,
                     findings: None,
                     attempts: 0,

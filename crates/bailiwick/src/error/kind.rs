@@ -114,6 +114,9 @@ kinds! {
     RootUnprovable "ERR_BAILIWICK_ROOT_UNPROVABLE" retry(false) ran(Nothing)
         "It cannot be proved that a write root does not reach a protected object: the file system, a layer of an overlay or a mount cannot be looked at.",
         "Keep the protected object on a local file system that no overlay is made of, or follow the hint, which names what could not be looked at.";
+    RootNotEnforceable "ERR_BAILIWICK_ROOT_NOT_ENFORCEABLE" retry(false) ran(Nothing)
+        "A write root was granted, and yet the kernel refuses every write in it from inside: its file system shows another object for each lookup.",
+        "Keep the root on a local file system, or mount it with caching; the type of the file system is in the fields.";
     LinkSearchStopped "ERR_BAILIWICK_LINK_SEARCH_STOPPED" retry(false) ran(Nothing)
         "A protected file has more than one name, and the search for the others in a write root was stopped by a limit, or could not look everywhere.",
         "Give the protected file one name, grant smaller roots, or raise the limits of the search.";
@@ -213,6 +216,27 @@ kinds! {
     TempDir "ERR_BAILIWICK_TEMP_DIR" retry(false) ran(Nothing)
         "The private temporary directory of the session could not be made or removed.",
         "See the path and the kernel's answer.";
+    TreePathInvalid "ERR_BAILIWICK_TREE_PATH_INVALID" retry(false) ran(Nothing)
+        "A path into a tree is absolute, climbs with `..`, holds a NUL byte, or has a name longer than the file system takes; or the path of a tree to be pinned is not absolute.",
+        "Give the path of an entry relative to the tree, and that of a tree in full.";
+    TreeNotFound "ERR_BAILIWICK_TREE_NOT_FOUND" retry(false) ran(Nothing)
+        "Nothing is at a path in a tree; the directories above it were looked at and are there.",
+        "Correct the path, or see whether the command that was to make it has run.";
+    TreeRefused "ERR_BAILIWICK_TREE_REFUSED" retry(false) ran(Nothing)
+        "At a path in a tree is something that is not read or entered: a symbolic link, FIFO, socket, device or mount point, a protected object, or another type than was asked for.",
+        "See the component and the fact in the fields, and leave the entry out; a command may have put it there.";
+    TreeChanged "ERR_BAILIWICK_TREE_CHANGED" retry(true) ran(Nothing)
+        "Something in a tree was written, replaced or removed while it was read, or the tree is no longer at its path.",
+        "Begin again once nothing writes there, such as after the session has been closed.";
+    TreeLimit "ERR_BAILIWICK_TREE_LIMIT" retry(false) ran(Nothing)
+        "A tree, or a file in it, is larger or deeper, or takes longer, than the limits of the call allow.",
+        "Raise the limit that the fields name, or leave the entry out.";
+    TreeNotAccessible "ERR_BAILIWICK_TREE_NOT_ACCESSIBLE" retry(false) ran(Nothing)
+        "The kernel does not let this user open, list or read something in a tree.",
+        "See the call and the kernel's answer; owner and mode are what mostly keeps it.";
+    TreeNotRemoved "ERR_BAILIWICK_TREE_NOT_REMOVED" retry(false) ran(Nothing)
+        "Something is left of a tree that was to be removed; everything else in it is gone.",
+        "See the list and the reasons in the fields, take away what keeps each of them, and remove again.";
     OutcomeUnknown "ERR_BAILIWICK_OUTCOME_UNKNOWN" retry(false) ran(Unknown)
         "A command has ended, but how was lost: a command of the same session killed the process that watched it.",
         "Treat it as having run; look at what it was to make before running it again.";

@@ -111,7 +111,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
         let holdings = Holdings::take(protected)?;
         Ok((outlook, holdings))
     });
-    let seen = match seen {
+    let mut seen = match seen {
         Ok(seen) => Some(seen),
         Err(refusal) => {
             refusals.push(refusal);
@@ -131,7 +131,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
         }
         roots.push(root.verdict());
     }
-    if let Some((outlook, holdings)) = &seen {
+    if let Some((outlook, holdings)) = &mut seen {
         let mut kept: Vec<(usize, &PinnedDir)> =
             outermost.kept.iter().map(|(index, root)| (*index, root)).collect();
         kept.sort_by_key(|(index, _)| *index);
@@ -345,8 +345,9 @@ impl<'a> Examined<'a> {
         beneath: &[Beneath<'_>],
     ) {
         let mut other_names = Vec::new();
-        let (relation, fact) = if let Some(met) = meet(chain, object.id().map(|id| id.key()), object.above())
-        {
+        // Without a look nothing is granted, and what was seen at first still serves to tell why.
+        let above = outlook.map_or(object.above(), |outlook| outlook.above(number));
+        let (relation, fact) = if let Some(met) = meet(chain, object.id().map(|id| id.key()), above) {
             let Meet { relation, key, levels } = met;
             self.refusals
                 .push(Overlap { index: self.index, root, object, relation, met: key, levels }.error());
@@ -359,7 +360,7 @@ impl<'a> Examined<'a> {
                 (Some(Relation::Alias), seen(alias))
             } else {
                 match outlook.doubt(number, object, root, beneath) {
-                    Ok(None) => (None, apart(chain, object)),
+                    Ok(None) => (None, apart(chain, above)),
                     Ok(Some(doubt)) => {
                         self.refusals.push(refusal::doubt(self.index, root, object, &doubt));
                         (None, Fact::Unproven { why: doubt.why() })
@@ -371,7 +372,7 @@ impl<'a> Examined<'a> {
                 }
             }
         } else {
-            (None, apart(chain, object))
+            (None, apart(chain, above))
         };
         self.comparisons.push(Comparison {
             protected: object.canonical().into(),
@@ -405,6 +406,6 @@ fn meeting(key: Key, levels: usize) -> Meeting {
     Meeting { device: key.device(), inode: key.inode().to_string(), levels }
 }
 
-fn apart(chain: &[Node], object: &ProtectedObject) -> Fact {
-    Fact::Apart { above_root: chain.len() - 1, above_protected: object.above().len() }
+fn apart(chain: &[Node], above: &[Key]) -> Fact {
+    Fact::Apart { above_root: chain.len() - 1, above_protected: above.len() }
 }

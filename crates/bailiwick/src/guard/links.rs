@@ -15,8 +15,8 @@ use super::search::SearchProgress;
 use crate::error::Error;
 use crate::identity::{
     Beneath, Device, Fault, FileInventory, Inventory, InventoryFault, Key, LinkedFile, Look, Node, Overlays,
-    Pin, PinnedDir, PinnedName, ScanLimits, ScanProgress, ScanReport, ScanStop, Start, WalkLimits,
-    look_exact, mounts_beneath, scan,
+    Pin, PinnedDir, PinnedName, ScanLimits, ScanProgress, ScanReport, ScanStop, Start, Target, WalkLimits,
+    mounts_beneath, scan, target_at,
 };
 
 /// What is in the protected objects: the files of which other names are looked for.
@@ -34,7 +34,7 @@ enum Holding {
 
 /// A file that has, or may have, names outside of everything protected.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
+pub(super) struct Wanted {
     /// The protected object that it belongs to.
     pub(super) object: usize,
     pub(super) path: PathBuf,
@@ -44,7 +44,7 @@ pub(super) struct Target {
 /// Another name of a protected file, in a root.
 #[derive(Debug, Clone)]
 pub(super) struct OtherName {
-    pub(super) target: Target,
+    pub(super) target: Wanted,
     pub(super) key: Key,
     pub(super) name: PathBuf,
 }
@@ -132,6 +132,11 @@ impl Holdings {
         self.0.get(object).into_iter().flat_map(Holding::linked)
     }
 
+    /// The files with names outside, each with what changes when a name does.
+    fn states(&self) -> Vec<Seen> {
+        self.linked().map(|(_, file)| (file.key, file.links, file.changed)).collect()
+    }
+
     fn linked(&self) -> impl Iterator<Item = (usize, &LinkedFile)> {
         let numbered = self.0.iter().enumerate();
         numbered.flat_map(|(object, holding)| holding.linked().map(move |file| (object, file)))
@@ -158,19 +163,31 @@ pub(super) fn search(
     roots: &[(usize, &PinnedDir)],
     outlook: &Outlook,
     protected: &ProtectedSet,
-    holdings: &Holdings,
+    holdings: &mut Holdings,
     searched: &mut Searched,
 ) -> Result<Vec<(usize, OtherName)>, (usize, Error)> {
-    if holdings.linked().next().is_none() {
-        return Ok(Vec::new());
+    const TRIES: usize = 4;
+    for _ in 0..TRIES {
+        let before = holdings.states();
+        if before.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut names = Vec::new();
+        for (index, root) in roots {
+            let found = search_one(root, outlook, protected, holdings, searched)
+                .map_err(|stop| (*index, refusal::search_stopped(*index, root, stop)))?;
+            names.extend(found.into_iter().map(|name| (*index, name)));
+        }
+        // A name that was moved from where the search had not been to where it had been is told by the file's time.
+        holdings.refresh(protected).map_err(|refusal| (0, refusal))?;
+        if holdings.states() == before {
+            return Ok(names);
+        }
+        searched.forget();
     }
-    let mut names = Vec::new();
-    for (index, root) in roots {
-        let found = search_one(root, outlook, protected, holdings, searched)
-            .map_err(|stop| (*index, refusal::search_stopped(*index, root, stop)))?;
-        names.extend(found.into_iter().map(|name| (*index, name)));
-    }
-    Ok(names)
+    let (index, path) =
+        roots.first().map_or((0, PathBuf::new()), |(index, root)| (*index, root.canonical().to_owned()));
+    Err((index, refusal::search_unsettled(index, &path)))
 }
 
 /// Why a root could not be searched.
@@ -197,7 +214,8 @@ fn search_one(
 ) -> Result<Vec<OtherName>, Stopped> {
     let known = searched.0.entry(root.id().node()).or_default();
     let overlays = Overlays::new(&outlook.table)?;
-    let mut targets: HashMap<Key, Target> = HashMap::new();
+    let mut targets: HashMap<Key, Wanted> = HashMap::new();
+    let mut sought: Vec<Target> = Vec::new();
     let mut devices: HashSet<Device> = HashSet::new();
     let mut seen: Vec<Seen> = Vec::new();
     for (object, file) in holdings.linked() {
@@ -208,7 +226,7 @@ fn search_one(
         if !file.is_young() {
             seen.push(this);
         }
-        let target = Target { object, path: file.path.clone(), links: file.links };
+        let target = Wanted { object, path: file.path.clone(), links: file.links };
         let Some(views) = outlook.views.get(object) else { continue };
         devices.extend(views.locations.iter().map(|location| location.device));
         // On an overlay, the name to look for elsewhere is that of the file in a layer.
@@ -220,20 +238,24 @@ fn search_one(
                 devices.insert(layer.location.device);
                 let inside = location.path.strip_prefix("/").unwrap_or(&location.path);
                 let path = layer.path.join(inside).join(rest.as_deref().unwrap_or(Path::new("")));
-                if let Some(look) = look_exact(&path)? {
-                    targets.insert(look.id.key(), target.clone());
+                if let Some(real) = target_at(&path)? {
+                    targets.insert(real.key(), target.clone());
+                    sought.push(real);
                 }
             }
         }
         targets.insert(file.key, target);
+        sought.push(file.target());
     }
     if targets.is_empty() {
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
     let own = outlook.table.get(root.id().mount);
-    let beneath = mounts_beneath(&outlook.table, root)?;
-    let mut opened: Vec<PinnedDir> = Vec::new();
+    let mut beneath = mounts_beneath(&outlook.table, root)?;
+    // A name that cannot be written through reaches nothing.
+    beneath.retain(|beneath| !beneath.mount.read_only);
+    let mut opened: Vec<(PinnedDir, PathBuf)> = Vec::new();
     let mut starts: Vec<Start<'_>> = Vec::new();
     if own.is_none_or(|mount| devices.contains(&mount.device)) {
         starts.push(Start { dir: root.as_fd(), path: root.canonical() });
@@ -263,16 +285,23 @@ fn search_one(
         }
         let inside = location.path.strip_prefix("/").unwrap_or(&location.path);
         match PinnedDir::open(&upper.path.join(inside)) {
-            Ok(dir) => opened.push(dir),
+            Ok(dir) => opened.push((dir, path)),
             Err(Fault::NotFound { .. } | Fault::NotDirectory { .. }) => {}
             Err(fault) => return Err(fault.into()),
         }
     }
-    starts.extend(opened.iter().map(|dir| Start { dir: dir.as_fd(), path: dir.canonical() }));
-    let report = run(&starts, &targets.keys().copied().collect(), protected).map_err(Stopped::Scan)?;
+    starts.extend(opened.iter().map(|(dir, _)| Start { dir: dir.as_fd(), path: dir.canonical() }));
+    let report = run(&starts, &sought, protected).map_err(Stopped::Scan)?;
     for (key, name) in report.names {
         if let Some(target) = targets.get(&key) {
-            found.push(OtherName { target: target.clone(), key, name });
+            // Told by the name at which commands find it, and that may be found by both.
+            let shown = opened
+                .iter()
+                .find_map(|(upper, shown)| Some(shown.join(name.strip_prefix(upper.canonical()).ok()?)));
+            let name = shown.unwrap_or(name);
+            if !found.iter().any(|other| other.name == name) {
+                found.push(OtherName { target: target.clone(), key, name });
+            }
         }
     }
     if found.is_empty() {
@@ -281,11 +310,7 @@ fn search_one(
     Ok(found)
 }
 
-fn run(
-    starts: &[Start<'_>],
-    targets: &HashSet<Key>,
-    protected: &ProtectedSet,
-) -> Result<ScanReport, ScanStop> {
+fn run(starts: &[Start<'_>], targets: &[Target], protected: &ProtectedSet) -> Result<ScanReport, ScanStop> {
     run_bounded(protected, "searched write roots for other names of protected files", |limits, progress| {
         scan(starts, targets, limits, progress)
     })

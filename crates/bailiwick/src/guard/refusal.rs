@@ -234,12 +234,16 @@ impl Doubt {
                 Quoted::new(name),
                 kind.name()
             ),
-            Self::Layer { layer, why, device, undecided } => format!(
+            Self::Layer { layer, why, device, undecided, .. } => format!(
                 "the overlay file system {device} is made of {}, and {why}; {undecided}",
                 if layer.as_os_str().is_empty() { "unknown directories".into() } else { Quoted::new(layer).to_string() }
             ),
             Self::Unreliable { fs_type } => format!(
                 "both lie on one file system of type {fs_type}, where one file may have several names and numbers"
+            ),
+            Self::Passing { fs_type, holds_root } => format!(
+                "{} on a file system of type {fs_type}, which may show directories of this machine under another name",
+                if *holds_root { "the root, or something mounted in it, lies" } else { "it lies" }
             ),
             Self::Elsewhere { root, protected } => format!(
                 "both lie on file systems whose contents are kept elsewhere ({root} and {protected}), perhaps at the same place"
@@ -258,8 +262,18 @@ impl Doubt {
                     Quoted::new(name)
                 )
             }
+            Self::Layer { holds_root: true, .. } => {
+                "grant a directory that does not lie on that overlay, or mount the overlay with absolute paths".into()
+            }
             Self::Layer { .. } => {
-                format!("keep both on the same file system, or {words} on one that no overlay is made of")
+                format!("keep {words} on a file system that is no overlay, or mount the overlay with absolute paths")
+            }
+            Self::Passing { holds_root: true, .. } => {
+                "grant a directory on a local file system such as ext4, xfs or btrfs, with nothing else mounted in it"
+                    .into()
+            }
+            Self::Passing { .. } => {
+                format!("keep {words} on a local file system such as ext4, xfs or btrfs")
             }
             Self::Unreliable { .. } | Self::Elsewhere { .. } => {
                 format!("keep {words}, or the root, on a local file system such as ext4, xfs or btrfs")
@@ -335,6 +349,18 @@ fn layer_hint(stop: &ScanStop) -> &'static str {
         }
         ScanStop::Changed { .. } | ScanStop::NoDescriptors { .. } | ScanStop::Failed { .. } => stop.hint(),
     }
+}
+
+/// A search during which protected files were linked or moved, again and again.
+pub(super) fn search_unsettled(index: usize, root: &Path) -> Error {
+    Role::Root(index)
+        .error(
+            ErrorKind::LinkSearchStopped,
+            "could not be searched for other names of protected files, which are being linked or moved",
+            root,
+        )
+        .retry(true)
+        .hint("try again once they are left alone")
 }
 
 /// A protected object of which it cannot be told what is in it.

@@ -1,14 +1,16 @@
 //! The chain of directories above an object, by descriptor.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::io::Errno;
 
 use super::fault::Fault;
 use super::object::{Look, Node};
-use super::resolve::{Place, open_canonical, open_parent, place_of};
+use super::resolve::{Place, open_canonical, open_parent, open_upwards, place_of};
 use crate::error::SystemCall;
 
 /// Directories above an object at most. A path has at most 2048 parts (`PATH_MAX` / 2), so twice that is never
@@ -33,6 +35,8 @@ impl Walk {
     pub(crate) fn chain(&mut self, dir: impl AsFd, name: &Path) -> Result<Vec<Node>, Fault> {
         let mut chain = vec![Look::at(&dir, name)?.id.node()];
         let mut held: Option<OwnedFd> = None;
+        // Directories above the one that is held: one look each, instead of opening each.
+        let mut up = 0;
         loop {
             let node = chain[chain.len() - 1];
             if self.above.contains_key(&node) {
@@ -42,16 +46,32 @@ impl Walk {
             if chain.len() > DEPTH_LIMIT {
                 return Err(Fault::TooDeep);
             }
-            let parent = match &held {
-                Some(fd) => parent_of(fd, name)?,
-                None => parent_of(&dir, name)?,
+            if up == STEPS {
+                held = Some(open_above(held.as_ref().map_or(dir.as_fd(), AsFd::as_fd), up, name)?);
+                up = 0;
+            }
+            let base = held.as_ref().map_or(dir.as_fd(), AsFd::as_fd);
+            let above = match look_above(base, up + 1, name) {
+                Ok(node) => {
+                    up += 1;
+                    node
+                }
+                Err(Fault::Denied(_)) => {
+                    let parent = if up == 0 {
+                        parent_of(base, name)?
+                    } else {
+                        parent_of(open_above(base, up, name)?, name)?
+                    };
+                    let node = Look::at(&parent, name)?.id.node();
+                    (held, up) = (Some(parent), 0);
+                    node
+                }
+                Err(fault) => return Err(fault),
             };
-            let above = Look::at(&parent, name)?.id.node();
             if above == node {
                 break;
             }
             chain.push(above);
-            held = Some(parent);
         }
         for pair in chain.windows(2) {
             self.above.insert(pair[0], pair[1]);
@@ -74,6 +94,24 @@ impl Walk {
             node = *above;
         }
     }
+}
+
+/// `..` as often as one look may climb.
+const STEPS: usize = 64;
+static UP: [[u8; 3]; STEPS] = [*b"../"; STEPS];
+
+fn up(levels: usize) -> &'static Path {
+    Path::new(OsStr::from_bytes(UP.get(..levels).unwrap_or(&UP).as_flattened()))
+}
+
+/// What is as many levels above a directory. `Denied` where this user may not search one of those on the way.
+fn look_above(dir: BorrowedFd<'_>, levels: usize, name: &Path) -> Result<Node, Fault> {
+    Ok(Look::entry(dir, up(levels), name)?.id.node())
+}
+
+fn open_above(dir: BorrowedFd<'_>, levels: usize, name: &Path) -> Result<OwnedFd, Fault> {
+    open_upwards(dir, up(levels))
+        .map_err(|errno| Fault::from_call(SystemCall::new("openat2", name.join(up(levels)), errno)))
 }
 
 fn parent_of(dir: impl AsFd, name: &Path) -> Result<OwnedFd, Fault> {

@@ -113,6 +113,8 @@ pub(crate) enum Role {
     Store,
     /// Working directory of a command.
     WorkingDirectory,
+    /// A directory below which something is to be read or removed.
+    Tree,
 }
 
 impl Role {
@@ -162,6 +164,16 @@ impl Role {
                 missing: ErrorKind::CwdNotFound,
                 no_descriptors: ErrorKind::Io,
             },
+            Self::Tree => &Kinds {
+                invalid: ErrorKind::TreePathInvalid,
+                not_found: ErrorKind::TreeNotFound,
+                not_directory: ErrorKind::TreeRefused,
+                not_accessible: ErrorKind::TreeNotAccessible,
+                magic_link: ErrorKind::TreeRefused,
+                changed: ErrorKind::TreeChanged,
+                missing: ErrorKind::TreeNotFound,
+                no_descriptors: ErrorKind::TreeNotAccessible,
+            },
         }
     }
 
@@ -176,6 +188,7 @@ impl Role {
             Self::RuntimeHome => "the runtime home".into(),
             Self::Store => "the store".into(),
             Self::WorkingDirectory => "the working directory".into(),
+            Self::Tree => "the tree".into(),
         }
     }
 
@@ -190,6 +203,7 @@ impl Role {
             Self::HostExecutable | Self::Addon | Self::RuntimeHome => error.path("protected", given),
             Self::Store => error.path("store", given),
             Self::WorkingDirectory => error.path("cwd", given),
+            Self::Tree => error.path("tree", given),
         }
     }
 

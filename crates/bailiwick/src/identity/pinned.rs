@@ -12,6 +12,7 @@ use super::access::check_access;
 use super::ancestors::{Walk, node_at};
 use super::fault::{Fault, Role};
 use super::filesystem::is_overlay;
+use super::mount::MountTable;
 use super::object::{Key, Look, Node, ObjectId, type_name};
 use super::resolve::{Place, Want, name_of, open_canonical, open_entry, open_spelling, place_of};
 use crate::error::{Error, ErrorKind, SystemCall};
@@ -106,6 +107,11 @@ impl PinnedDir {
     #[must_use]
     pub fn id(&self) -> &ObjectId {
         &self.id
+    }
+
+    /// The type of its file system, by the mount table; `None` where that does not tell.
+    pub(crate) fn fs_type(&self) -> Option<String> {
+        MountTable::read().ok()?.get(self.id.mount).map(|mount| mount.fs_type.clone())
     }
 
     /// A second descriptor for the same object.

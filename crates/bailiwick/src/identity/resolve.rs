@@ -90,15 +90,6 @@ pub(super) fn open_exact(path: &Path) -> Result<OwnedFd, Errno> {
     open(CWD, path, Want::Anything.flags(), ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
 }
 
-/// Looks at whatever lies at a path that has no link in it; `None` where nothing does.
-pub(crate) fn look_exact(path: &Path) -> Result<Option<Look>, Fault> {
-    match open_exact(path) {
-        Ok(fd) => Look::at(fd, path).map(Some),
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-        Err(errno) => Err(Fault::from_call(SystemCall::new("openat2", path, errno))),
-    }
-}
-
 /// Opens one entry of a directory; a symbolic link is opened itself, not followed.
 pub(super) fn open_entry(dir: impl AsFd, entry: &Path, want: Want) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::BENEATH;
@@ -108,6 +99,11 @@ pub(super) fn open_entry(dir: impl AsFd, entry: &Path, want: Want) -> Result<Own
 /// Opens the directory above a directory. `EACCES` when this user may not search the lower one.
 pub(super) fn open_parent(dir: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     open(dir, "..", Want::Directory.flags(), ResolveFlags::NO_SYMLINKS)
+}
+
+/// Opens a directory above a directory, by nothing but `..`.
+pub(super) fn open_upwards(dir: BorrowedFd<'_>, up: &Path) -> Result<OwnedFd, Errno> {
+    open(dir, up, Want::Directory.flags(), ResolveFlags::NO_SYMLINKS)
 }
 
 /// The present name of the object that a descriptor holds, as the kernel writes it.

@@ -1,19 +1,21 @@
 //! Replacing the write roots of a session.
 
 use std::future::{Future, IntoFuture};
+use std::io::Write as _;
 use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bailiwick_wire::{Event, Request};
+use bailiwick_wire::{Event, Request, Unusable};
 use tokio::sync::oneshot;
 
 use super::Session;
 use super::check::issue;
 use super::state::{Progress, Shared, unexpected, worker_lost};
-use crate::error::{Error, ErrorKind, Field};
+use crate::error::{Error, ErrorKind, Field, Quoted, Ran};
 use crate::guard::Grant;
 use crate::identity::PinnedDir;
 use crate::policy::Protection;
@@ -194,9 +196,59 @@ fn ask(
         host_pid: std::process::id(),
         sentinel: crate::store::SENTINEL.as_bytes().to_vec(),
     });
-    let descriptors = [ruleset.as_fd(), store.run_dir().as_fd(), temporary.directory().as_fd()];
+    let roots = list_of_roots(grant)?;
+    let descriptors =
+        [ruleset.as_fd(), store.run_dir().as_fd(), temporary.directory().as_fd(), roots.as_fd()];
     shared.link.send(&request, &descriptors).map_err(|error| worker_lost().source(error))?;
     Ok(answer)
+}
+
+/// A file in memory with the paths of the roots: a message would be too small for thousands of them.
+fn list_of_roots(grant: &Grant) -> Result<std::fs::File, Error> {
+    let failed = |error: std::io::Error| {
+        Error::new(ErrorKind::Io, "cannot keep a list of the write roots in memory")
+            .with_ran(Ran::Nothing)
+            .source(error)
+    };
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let file = rustix::fs::memfd_create(c"bailiwick-roots", flags).map_err(|errno| failed(errno.into()))?;
+    let mut file = std::fs::File::from(file);
+    let paths: Vec<&[u8]> =
+        grant.roots().iter().map(|root| root.canonical().as_os_str().as_bytes()).collect();
+    file.write_all(&paths.join(&0)).map_err(failed)?;
+    Ok(file)
+}
+
+/// The refusal of a root in which nothing can be written from inside.
+fn unusable(grant: &Grant, found: &Unusable) -> Error {
+    let root = usize::try_from(found.root).ok().and_then(|position| grant.roots().get(position));
+    let given = root.map(|root| root.given().to_owned()).unwrap_or_default();
+    let answer = std::io::Error::from_raw_os_error(found.errno);
+    let (kind, predicate, hint) = if found.by_mode {
+        (
+            ErrorKind::RootNotAccessible,
+            "cannot be written by commands, which have no capabilities",
+            "grant directories that this user owns, or change owner or mode of this one; a process of root keeps \
+             none of root's powers inside",
+        )
+    } else {
+        (
+            ErrorKind::RootNotEnforceable,
+            "refuses every write from inside the confinement, though it was granted",
+            "the file system may show another object for each lookup (9p and shares of virtual machines do): keep \
+             the root on a local file system, or mount it with caching",
+        )
+    };
+    let error = Error::new(kind, format!("write root {predicate}: {}", Quoted::new(&given)))
+        .with_ran(Ran::Nothing)
+        .path("root", given)
+        .number("errno", found.errno)
+        .hint(hint)
+        .source(answer);
+    match root.map(|root| root.fs_type()) {
+        Some(Some(fs_type)) => error.text("fs_type", fs_type),
+        _ => error,
+    }
 }
 
 /// Decides by what the worker found whether the grant may come into force.
@@ -208,12 +260,16 @@ fn judge(
 ) -> Result<Enforcement, Error> {
     let policy = grant.policy();
     match answer.map_err(|_| worker_lost())? {
-        Event::Granted { findings, .. } => {
+        Event::Granted { findings, unusable: roots, .. } => {
             let enforcement = Enforcement::judge(policy, &findings);
             tracing::debug!(epoch, ?findings, "the worker is confined");
             if let Err(error) = enforcement.require(policy) {
                 retire(shared, epoch);
                 return Err(error);
+            }
+            if let Some(first) = roots.first() {
+                retire(shared, epoch);
+                return Err(unusable(grant, first));
             }
             Ok(enforcement)
         }

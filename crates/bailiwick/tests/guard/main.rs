@@ -7,9 +7,13 @@
 
 mod aliases;
 mod containers;
+mod disks;
+mod elsewhere;
+mod filesystems;
 mod host;
 mod mounts;
 mod overlap;
+mod overlays;
 mod recheck;
 mod shape;
 mod spelling;

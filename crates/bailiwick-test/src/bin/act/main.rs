@@ -23,6 +23,7 @@ mod processes;
 mod siblings;
 mod sockets;
 mod status;
+mod storms;
 mod sys;
 
 use std::ffi::OsString;
@@ -34,7 +35,7 @@ use arguments::Arguments;
 /// Name, arguments, and the function that tries it.
 type Act = (&'static str, &'static str, fn(&mut Arguments) -> Answer);
 
-const ROOMS: [&[Act]; 13] = [
+const ROOMS: [&[Act]; 14] = [
     files::ACTS,
     metadata::ACTS,
     descriptors::ACTS,
@@ -46,6 +47,7 @@ const ROOMS: [&[Act]; 13] = [
     memory::ACTS,
     status::ACTS,
     detached::ACTS,
+    storms::ACTS,
     calls::ACTS,
     siblings::ACTS,
 ];

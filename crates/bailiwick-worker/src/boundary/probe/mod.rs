@@ -10,6 +10,9 @@ use crate::child::{Stack, tidies_descriptors, try_in_child};
 use crate::sys::{self, Errno, Result, UnixAddress};
 
 mod acts;
+mod roots;
+
+pub(crate) use roots::try_roots;
 
 /// Where a launcher tries things.
 #[derive(Debug)]

@@ -92,8 +92,11 @@ impl Comparison<'_> {
         Ok(self.cache.stacks.get(&device).and_then(Option::as_ref))
     }
 
+    /// The root lies on the overlay if the object does not.
     fn doubt(&mut self, object: usize, unresolved: &Unresolved, undecided: impl Into<String>) {
+        let mut locations = self.outlook.views.get(object).into_iter().flat_map(|views| &views.locations);
         let doubt = Doubt::Layer {
+            holds_root: !locations.any(|location| location.device == unresolved.device),
             layer: unresolved.layer.clone(),
             why: unresolved.why,
             device: unresolved.device.to_string(),
@@ -108,6 +111,7 @@ impl Comparison<'_> {
         let unresolved = views
             .and_then(|views| views.layers_unresolved.first().or_else(|| views.uppers_unresolved.first()));
         let doubt = Doubt::Layer {
+            holds_root: false,
             layer: unresolved.map_or_else(PathBuf::new, |unresolved| unresolved.layer.clone()),
             why: unresolved.map_or("they cannot be found", |unresolved| unresolved.why),
             device: unresolved.map_or_else(String::new, |unresolved| unresolved.device.to_string()),

@@ -11,8 +11,7 @@ use super::Finding;
 use super::compare::{Comparison, perhaps, work_directory};
 use super::part::{Part, WantedBirth};
 use crate::identity::{
-    AliasKind, Birth, Fault, FileHandle, Key, Look, Node, Start, look_exact, scan_for_births,
-    scan_for_handles,
+    AliasKind, Birth, Fault, FileHandle, Key, Look, Node, Start, born_at, scan_for_births, scan_for_handles,
 };
 
 const SEARCHED: &str = "searched for layers of overlays";
@@ -126,7 +125,7 @@ impl Comparison<'_> {
         let report = report.map_err(Stopped::Layers)?;
         let mut found = Vec::new();
         for (_, name) in report.names {
-            let born = look_exact(&name)?.and_then(|look| look.id.born).filter(|born| births.contains(born));
+            let born = born_at(&name)?.filter(|born| births.contains(born));
             let mut is_apart = born.is_some();
             for wanted in wanted.iter().filter(|wanted| Some(wanted.born) == born) {
                 let stack = self.stack(wanted.overlay)?;

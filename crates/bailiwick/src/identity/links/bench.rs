@@ -1,27 +1,25 @@
 //! A door for the benchmark `links`, which cannot reach into the crate otherwise. Not part of the API.
 
-use std::collections::HashSet;
+use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
-use super::super::object::Key;
 use super::super::pinned::PinnedDir;
-use super::{Inventory, ScanLimits, Start, WalkLimits, scan};
+use super::glance::Glance;
+use super::{Inventory, ScanLimits, Start, Target, WalkLimits, scan};
 
-/// Device, major and minor, and inode.
-pub type Object = (u32, u32, u64);
-
-/// Scans a directory for names of objects: the names, and how many entries and directories were looked at.
+/// Scans a directory for other names of files: the names, and how many entries and directories were looked at.
 ///
 /// # Errors
 /// What stopped it, in words.
 pub fn scan_for(
     dir: &PinnedDir,
-    targets: &[Object],
+    files: &[&File],
     threads: usize,
 ) -> Result<(Vec<PathBuf>, u64, u64), String> {
-    let key = |&(major, minor, inode): &Object| Key { device: (major, minor), inode };
-    let targets: HashSet<Key> = targets.iter().map(key).collect();
+    let target = |file: &&File| Glance::at(file).map(|glance| glance.target());
+    let targets: Vec<Target> =
+        files.iter().map(target).collect::<Result<_, _>>().map_err(|errno| errno.to_string())?;
     let start = Start { dir: dir.as_fd(), path: dir.canonical() };
     let limits = ScanLimits { threads, ..ScanLimits::default() };
     let report = scan(&[start], &targets, &limits, None).map_err(|stop| stop.to_string())?;

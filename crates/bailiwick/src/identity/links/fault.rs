@@ -23,7 +23,7 @@ pub(crate) enum ScanStop {
     /// Something was moved, removed or replaced where the scan was at work.
     #[error("{} was changed while it was scanned for other names", Quoted::new(.path))]
     Changed { path: PathBuf },
-    /// Directories inside one another, more than [`DEPTH_LIMIT`](super::DEPTH_LIMIT).
+    /// Directories inside one another, more than [`DEPTH_LIMIT`](super::walker::DEPTH_LIMIT).
     #[error("more than {limit} directories lie inside one another below {}", Quoted::new(.path))]
     TooDeep { path: PathBuf, limit: usize },
     /// This process, or the machine, has no descriptors left.

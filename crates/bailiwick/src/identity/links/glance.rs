@@ -2,11 +2,15 @@
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Statx, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 
+use super::super::fault::Fault;
 use super::super::object::Key;
+use super::super::resolve::open_exact;
+use crate::error::SystemCall;
 
 /// A point of time as the file system keeps it: seconds since 1970 and nanoseconds.
 pub(crate) type Time = (i64, u32);
@@ -24,6 +28,37 @@ pub(super) struct Glance {
     pub(super) is_mount_root: bool,
     pub(super) changed: Time,
     pub(super) modified: Time,
+    pub(super) born: Option<Time>,
+    pub(super) size: u64,
+}
+
+/// What is equal for all names of one object at one time, whatever numbers a file system gives it under each name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct State {
+    links: u32,
+    changed: Time,
+    modified: Time,
+    born: Option<Time>,
+    size: u64,
+}
+
+/// An object whose other names are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Target {
+    pub(super) key: Key,
+    pub(super) state: State,
+}
+
+impl Target {
+    /// The object of a descriptor.
+    pub(crate) fn of(fd: impl AsFd) -> Result<Self, Errno> {
+        Glance::at(fd).map(|glance| glance.target())
+    }
+
+    /// Which object it is.
+    pub(crate) fn key(&self) -> Key {
+        self.key
+    }
 }
 
 /// Never follows a link, never makes an automount happen, never waits for a server.
@@ -34,6 +69,8 @@ const MASK: StatxFlags = StatxFlags::TYPE
     .union(StatxFlags::INO)
     .union(StatxFlags::CTIME)
     .union(StatxFlags::MTIME)
+    .union(StatxFlags::BTIME)
+    .union(StatxFlags::SIZE)
     .union(StatxFlags::MNT_ID);
 
 impl Glance {
@@ -60,6 +97,9 @@ impl Glance {
             is_mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
             changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
             modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+            born: (stat.stx_mask & StatxFlags::BTIME.bits() != 0)
+                .then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)),
+            size: stat.stx_size,
         })
     }
 
@@ -67,5 +107,25 @@ impl Glance {
     pub(super) fn is_same_listing(&self, earlier: &Self) -> bool {
         (self.key, self.mount, self.changed, self.modified)
             == (earlier.key, earlier.mount, earlier.changed, earlier.modified)
+    }
+
+    pub(super) fn state(&self) -> State {
+        let Self { links, changed, modified, born, size, .. } = *self;
+        State { links, changed, modified, born, size }
+    }
+
+    /// The object as something to look for.
+    pub(super) fn target(&self) -> Target {
+        Target { key: self.key, state: self.state() }
+    }
+}
+
+/// Whatever lies at a path that has no link in it, as something to look for; `None` where nothing does.
+pub(crate) fn target_at(path: &Path) -> Result<Option<Target>, Fault> {
+    let failed = |call, errno| Fault::from_call(SystemCall::new(call, path, errno));
+    match open_exact(path) {
+        Ok(fd) => Target::of(fd).map(Some).map_err(|errno| failed("statx", errno)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(errno) => Err(failed("openat2", errno)),
     }
 }

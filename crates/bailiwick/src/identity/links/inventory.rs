@@ -8,14 +8,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
-use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
 use super::super::object::Key;
 use super::super::pinned::PinnedDir;
 use super::fault::InventoryFault;
 use super::glance::{Glance, Time};
-use super::linked::{Freshness, LinkedFile, is_other_state, is_young};
+use super::linked::{Freshness, LinkedFile, is_young};
+use super::listing::{Listing, look_at_each};
 use super::scan::open_list;
 use super::tree::{Directory, Entry, Lost, Place, TOP, Tree};
 use crate::error::SystemCall;
@@ -38,13 +38,17 @@ impl Default for WalkLimits {
     }
 }
 
+/// Files of the lowest directory that are held.
+const FILES_HELD: usize = 64;
+
 /// Takes of one directory at most, each after something was moved during the one before.
 const ATTEMPTS: usize = 4;
 
 /// Everything in a protected directory that may have another name elsewhere.
 ///
 /// What is mounted inside it is protected too, so mounts are entered; names are counted on the directory's own mount
-/// only, since a name below a mount may lie elsewhere as well. Holds 17 descriptors at most.
+/// only, since a name below a mount may lie elsewhere as well. Holds 17 descriptors at most, and one for each of the first 64 files of
+/// the directory itself.
 ///
 /// # Security
 /// True for a moment. A file with more than one link whose ctime is younger than the clock's grain is reported as
@@ -198,13 +202,12 @@ impl Inventory {
     }
 
     fn look_at(&mut self, place: Place, fresh: &mut Freshness) -> Result<(), Stop> {
-        let glance = match self.tree.open(place) {
-            Ok(fd) => Glance::at(fd),
+        let glance = match self.tree.look(place) {
+            Ok(glance) => glance,
             Err(Lost::Moved) => return Err(Stop::Moved),
             // A directory above it cannot be searched any more.
-            Err(Lost::Refused(errno)) => Err(errno),
+            Err(Lost::Refused(errno)) => return Err(self.failed("statx", errno, place)),
         };
-        let glance = glance.map_err(|errno| self.failed("openat2", errno, place))?;
         let Some(directory) = self.tree.get(place) else { return Ok(()) };
         if (glance.key, glance.mount) != (directory.glance.key, directory.glance.mount) {
             return Err(Stop::Moved);
@@ -226,7 +229,7 @@ impl Inventory {
         let Some(directory) = self.tree.get_mut(place) else { return Ok(false) };
         let mut entries = std::mem::take(&mut directory.entries);
         let outcome = match self.tree.open(place) {
-            Ok(fd) => look_at_each(fd, &mut entries, fresh),
+            Ok(fd) => look_at_each(fd, &mut entries, if place == TOP { FILES_HELD } else { 0 }, fresh),
             Err(_) => Ok(true),
         };
         if let Some(directory) = self.tree.get_mut(place) {
@@ -240,13 +243,11 @@ impl Inventory {
         let mut listing = Listing::default();
         let others = self.entries - self.tree.get(place).map_or(0, count);
         let room = self.limits.entries.saturating_sub(others);
-        let mut buffer = std::mem::take(&mut self.buffer);
         let read = match self.tree.open(place) {
-            Ok(fd) => open_list(fd).and_then(|list| listing.read(&list, &mut buffer, room)),
+            Ok(fd) => open_list(fd).and_then(|list| listing.read(&list, &mut self.buffer, room)),
             Err(Lost::Moved) => return Err(Stop::Moved),
             Err(Lost::Refused(errno)) => Err(errno),
         };
-        self.buffer = buffer;
         let is_unlisted = match read {
             Ok(()) => false,
             Err(Errno::ACCESS | Errno::PERM) => {
@@ -339,8 +340,15 @@ impl Inventory {
                 let (key, links, changed) = (glance.key, glance.links, glance.changed);
                 let inside = u32::from(Some(glance.mount) == home);
                 let file = files.entry(key);
-                let file =
-                    file.or_insert_with(|| LinkedFile { path: path.clone(), key, links, changed, inside: 0 });
+                let target = glance.target();
+                let file = file.or_insert_with(|| LinkedFile {
+                    path: path.clone(),
+                    key,
+                    links,
+                    changed,
+                    inside: 0,
+                    target,
+                });
                 file.inside += inside;
                 // Two looks at one file may have caught it in two states: the more wary one counts.
                 (file.links, file.changed) = (file.links.max(links), file.changed.max(changed));
@@ -396,81 +404,4 @@ fn linked(entries: &[Entry]) -> Vec<(&CString, Key, u64, u32, Time)> {
         .collect();
     linked.sort();
     linked
-}
-
-/// What is in a directory.
-#[derive(Debug, Default)]
-struct Listing {
-    entries: u64,
-    files: Vec<Entry>,
-    symlinks: Vec<CString>,
-    directories: Vec<(CString, Glance)>,
-}
-
-impl Listing {
-    /// Reads a directory; stops one entry beyond `room`.
-    fn read(
-        &mut self,
-        dir: impl std::os::fd::AsFd,
-        buffer: &mut [MaybeUninit<u8>],
-        room: u64,
-    ) -> Result<(), Errno> {
-        let mut list = RawDir::new(dir.as_fd(), buffer);
-        while let Some(entry) = list.next() {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(Errno::INTR) => continue,
-                Err(Errno::NOENT) => break,
-                Err(errno) => return Err(errno),
-            };
-            let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            let glance = match Glance::entry(dir.as_fd(), name) {
-                Ok(glance) => glance,
-                // Gone already, which the directory's times will tell.
-                Err(Errno::NOENT) => continue,
-                Err(errno) => return Err(errno),
-            };
-            self.entries += 1;
-            match glance.kind {
-                FileType::Directory => self.directories.push((name.to_owned(), glance)),
-                FileType::Symlink => self.symlinks.push(name.to_owned()),
-                _ => self.files.push(Entry { name: name.to_owned(), glance, is_young: false }),
-            }
-            if self.entries > room {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn look_at_each(
-    dir: std::os::fd::BorrowedFd<'_>,
-    entries: &mut [Entry],
-    fresh: &mut Freshness,
-) -> Result<bool, Errno> {
-    let mut now = None;
-    for entry in entries {
-        let glance = match Glance::entry(dir, &entry.name) {
-            Ok(glance) => glance,
-            Err(Errno::NOENT) => return Ok(true),
-            // May no longer be searched: listing it says so.
-            Err(Errno::ACCESS) => return Ok(true),
-            Err(errno) => return Err(errno),
-        };
-        if matches!(glance.kind, FileType::Directory | FileType::Symlink)
-            || glance.mount != entry.glance.mount
-        {
-            return Ok(true);
-        }
-        fresh.links |= is_other_state(&entry.glance, &glance) || entry.is_young;
-        entry.glance = glance;
-        if glance.links > 1 {
-            entry.is_young = is_young(glance.changed, *now.get_or_insert_with(SystemTime::now));
-        }
-    }
-    Ok(false)
 }

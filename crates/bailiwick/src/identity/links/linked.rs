@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::super::object::Key;
-use super::glance::{Glance, Time};
+use super::glance::{Glance, Target, Time};
 
 /// A protected file, FIFO, socket or device that has more than one hard link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,9 +19,15 @@ pub(crate) struct LinkedFile {
     pub(crate) changed: Time,
     /// How many of its names are protected ones: names that lie inside, seen without crossing a mount.
     pub(crate) inside: u32,
+    pub(super) target: Target,
 }
 
 impl LinkedFile {
+    /// It as something to look for.
+    pub(crate) fn target(&self) -> Target {
+        self.target
+    }
+
     /// Whether it has a name that was not found inside.
     pub(crate) fn has_name_outside(&self) -> bool {
         self.inside < self.links

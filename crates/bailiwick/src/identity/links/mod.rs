@@ -15,6 +15,7 @@ mod glance;
 mod inventory;
 mod level;
 mod linked;
+mod listing;
 mod scan;
 mod shared;
 mod single;
@@ -27,6 +28,7 @@ mod tests;
 
 pub(super) use closer::WORK_NAMES;
 pub(crate) use fault::{InventoryFault, ScanStop};
+pub(crate) use glance::{Target, target_at};
 pub(crate) use inventory::{Inventory, WalkLimits};
 pub(crate) use linked::LinkedFile;
 pub(super) use scan::open_list;

@@ -1,7 +1,6 @@
 //! The scan: other names of given objects in write roots.
 
 use std::collections::{HashSet, VecDeque};
-use std::hash::BuildHasher;
 use std::num::NonZero;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -16,7 +15,7 @@ use rustix::io::Errno;
 use super::super::mount::FileHandle;
 use super::super::object::{Birth, Key};
 use super::fault::ScanStop;
-use super::glance::Glance;
+use super::glance::{Glance, Target};
 use super::shared::{Job, Shared};
 use super::targets::{Numbers, Targets};
 use super::walker::{Walker, sort};
@@ -90,6 +89,9 @@ pub(crate) struct ScanReport {
 /// neither the number of files nor that of directories, but grows with the depth (about 150 bytes each, and the
 /// names of the subdirectories that are not visited yet, 1 MiB of them in all).
 ///
+/// On overlayfs, a file that differs from a target in its numbers only, and in neither link count, size nor any of its
+/// times, counts as a name of it.
+///
 /// # Errors
 /// [`ScanStop`]: whatever keeps the scan from seeing all.
 ///
@@ -105,9 +107,9 @@ pub(crate) struct ScanReport {
 ///
 /// # Source
 /// `getdents64(2)`, `openat2(2)`; which `d_ino` to believe: `targets.rs`.
-pub(crate) fn scan<S: BuildHasher>(
+pub(crate) fn scan(
     starts: &[Start<'_>],
-    targets: &HashSet<Key, S>,
+    targets: &[Target],
     limits: &ScanLimits,
     progress: Option<Progress<'_>>,
 ) -> Result<ScanReport, ScanStop> {

@@ -107,7 +107,7 @@ impl FileInventory {
 
     fn linked_file(&self, glance: &Glance, inside: u32) -> LinkedFile {
         let (key, links, changed) = (glance.key, glance.links, glance.changed);
-        LinkedFile { path: self.path.clone(), key, links, changed, inside }
+        LinkedFile { path: self.path.clone(), key, links, changed, inside, target: glance.target() }
     }
 
     #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The objects that a scan looks for, and which numbers of a directory entry may be believed.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::BuildHasher;
 use std::os::fd::AsFd;
 
 use rustix::fs::fstatfs;
@@ -9,6 +8,7 @@ use rustix::io::Errno;
 
 use super::super::mount::FileHandle;
 use super::super::object::{Birth, Key};
+use super::glance::{Glance, State, Target};
 
 /// Device numbers, major and minor, as `statx` gives them.
 pub(super) type Device = (u32, u32);
@@ -23,20 +23,25 @@ pub(super) enum Numbers {
     EntryPerDirectory,
     /// Only `st_dev` and `st_ino` of each entry.
     Status,
+    /// Not even those, where they differ: overlayfs may give one file different numbers under different names.
+    Overlay,
 }
 
-/// File system types whose `d_ino` is the `st_ino` of every entry that is no directory and no mount point.
+/// File system types that are known, most of them for a `d_ino` that is the `st_ino` of every entry that is no directory and no mount point.
 ///
 /// Everything else is looked at entry by entry. On overlayfs with layers on several file systems, `d_ino` of a file
-/// that was copied up is another number than its `st_ino`, and on FUSE it is what the server likes.
+/// that was copied up is another number than its `st_ino`, and on FUSE it is what the server likes. Worse, with
+/// such layers the name of a file that was copied up shows device and inode of the lower file, and a link made to it
+/// those of the upper one (seen with ext4 below btrfs and tmpfs).
 ///
 /// # Source
 /// `linux/magic.h`; measured for hard links, FIFOs, sockets and copied-up files with Linux 6.18.
-const BELIEVED: [(u64, Numbers); 4] = [
+const BELIEVED: [(u64, Numbers); 5] = [
     (0xef53, Numbers::Entry),                  // EXT4_SUPER_MAGIC, also ext2 and ext3
     (0x5846_5342, Numbers::Entry),             // XFS_SUPER_MAGIC
     (0x0102_1994, Numbers::Entry),             // TMPFS_MAGIC
     (0x9123_683e, Numbers::EntryPerDirectory), // BTRFS_SUPER_MAGIC
+    (0x794c_7630, Numbers::Overlay),           // OVERLAYFS_SUPER_MAGIC
 ];
 
 impl Numbers {
@@ -90,6 +95,7 @@ impl Inodes {
 #[derive(Debug)]
 pub(super) struct Targets {
     devices: Vec<(Device, Inodes)>,
+    states: HashMap<State, Key>,
     handles: Option<Handles>,
     /// Directories that are known by their birth times alone.
     births: Option<HashSet<Birth>>,
@@ -103,13 +109,24 @@ struct Handles {
 }
 
 impl Targets {
-    pub(super) fn new<S: BuildHasher>(keys: &HashSet<Key, S>) -> Self {
+    pub(super) fn new(targets: &[Target]) -> Self {
         let mut devices: HashMap<Device, Vec<u64>> = HashMap::new();
-        for key in keys {
-            devices.entry(key.device).or_default().push(key.inode);
+        let mut states = HashMap::new();
+        for target in targets {
+            devices.entry(target.key.device).or_default().push(target.key.inode);
+            states.insert(target.state, target.key);
         }
         let devices = devices.into_iter().map(|(device, list)| (device, Inodes::new(list))).collect();
-        Self { devices, handles: None, births: None }
+        Self { devices, states, handles: None, births: None }
+    }
+
+    /// Which target a name on overlayfs leads to: by its numbers, or because nothing tells it from the target.
+    pub(super) fn find_on_overlay(&self, found: &Glance) -> Option<Key> {
+        if self.has(found.key) {
+            return Some(found.key);
+        }
+        // A file with one name is no other name of anything.
+        if found.links < 2 { None } else { self.states.get(&found.state()).copied() }
     }
 
     /// Objects by their file handles, on whichever device the starts are.
@@ -117,6 +134,7 @@ impl Targets {
         let numbers = Inodes::new(handles.iter().flat_map(FileHandle::entry_numbers).collect());
         Self {
             devices: Vec::new(),
+            states: HashMap::new(),
             handles: Some(Handles { numbers, handles: handles.to_vec() }),
             births: None,
         }
@@ -124,7 +142,7 @@ impl Targets {
 
     /// Directories by their birth times, on whichever device the starts are.
     pub(super) fn by_birth(births: &HashSet<Birth>) -> Self {
-        Self { devices: Vec::new(), handles: None, births: Some(births.clone()) }
+        Self { devices: Vec::new(), states: HashMap::new(), handles: None, births: Some(births.clone()) }
     }
 
     /// The birth times of directories that are looked for, if they are known by nothing else.
@@ -176,7 +194,7 @@ impl Targets {
         match numbers {
             Numbers::Entry => self.on(device).is_some(),
             Numbers::EntryPerDirectory => self.devices.iter().any(|((major, _), _)| *major == 0),
-            Numbers::Status => !self.devices.is_empty(),
+            Numbers::Status | Numbers::Overlay => !self.devices.is_empty(),
         }
     }
 }
@@ -202,13 +220,15 @@ mod tests {
     #[test]
     fn a_device_without_targets_is_pruned() {
         let key = |major, inode| Key { device: (major, 5), inode };
-        let targets = Targets::new(&HashSet::from([key(254, 7)]));
+        let glance = Glance::at(std::fs::File::open("/").unwrap()).unwrap();
+        let only = |key| Targets::new(&[Target { key, state: glance.state() }]);
+        let targets = only(key(254, 7));
         assert!(targets.has(key(254, 7)) && !targets.has(key(254, 8)) && !targets.has(key(253, 7)));
         assert!(targets.may_lie_on(Numbers::Entry, (254, 5)));
         assert!(!targets.may_lie_on(Numbers::Entry, (254, 6)));
         assert!(!targets.may_lie_on(Numbers::EntryPerDirectory, (0, 40)));
         assert!(targets.may_lie_on(Numbers::Status, (0, 40)));
-        let anonymous = Targets::new(&HashSet::from([key(0, 7)]));
+        let anonymous = only(key(0, 7));
         assert!(anonymous.may_lie_on(Numbers::EntryPerDirectory, (0, 40)));
     }
 }

@@ -16,14 +16,14 @@ use super::fault::ScanStop;
 use super::glance::Glance;
 use super::level::{Level, Levels};
 use super::shared::{Job, Shared};
-use super::targets::{Inodes, Numbers};
+use super::targets::Numbers;
 use crate::error::SystemCall;
 
-/// Bytes of entries that the kernel is asked for at once. Measured: 32 KiB is slower, 256 KiB no faster.
+/// Bytes of entries that the kernel is asked for at once: as many as the walk that this one is measured against.
 const BATCH: usize = 128 << 10;
 
 /// Directories inside one another at most.
-pub(crate) const DEPTH_LIMIT: usize = 131_072;
+pub(super) const DEPTH_LIMIT: usize = 131_072;
 
 /// Entries before other threads are started: they cost as much as a few hundred entries.
 const ALONE: u64 = 4096;
@@ -147,7 +147,7 @@ impl<'a> Walker<'a> {
             Err(errno) => return Err(sort("openat2", errno, self.path_of(Some(name)))),
         };
         let device = match self.numbers {
-            Numbers::Entry | Numbers::Status => self.levels.top().device,
+            Numbers::Entry | Numbers::Status | Numbers::Overlay => self.levels.top().device,
             Numbers::EntryPerDirectory => match Glance::at(&dir) {
                 Ok(glance) => glance.key.device,
                 Err(errno) => return Err(sort("statx", errno, self.path_of(Some(name)))),
@@ -254,7 +254,7 @@ impl<'a> Walker<'a> {
     fn inspect(&mut self, buffer: &mut [MaybeUninit<u8>], dir: &OwnedFd) -> Result<bool, ScanStop> {
         let shared = self.shared;
         let inodes = shared.targets.on(self.levels.top().device);
-        let by_number = self.numbers != Numbers::Status;
+        let by_number = matches!(self.numbers, Numbers::Entry | Numbers::EntryPerDirectory);
         let mut cookie = self.levels.top().cookie;
         let mut entries = 0;
         let mut is_full = false;
@@ -280,7 +280,7 @@ impl<'a> Walker<'a> {
                     }
                     if shared.targets.are_handles() {
                         if !by_number {
-                            self.look(dir, name, inodes)?;
+                            self.look(dir, name)?;
                         } else if shared.targets.may_have_handle(entry.ino()) {
                             self.confirm_handle(dir, name)?;
                         }
@@ -290,14 +290,14 @@ impl<'a> Walker<'a> {
                     }
                     true
                 }
-                FileType::Unknown => self.look(dir, name, inodes)?,
+                FileType::Unknown => self.look(dir, name)?,
                 _ if by_number => {
                     if inodes.is_some_and(|inodes| inodes.has(entry.ino())) {
                         self.confirm(dir, name)?;
                     }
                     false
                 }
-                _ => self.look(dir, name, inodes)?,
+                _ => self.look(dir, name)?,
             };
             if is_directory && !self.levels.add_name(name) {
                 // This entry, and all after it, will be read again.
@@ -323,7 +323,7 @@ impl<'a> Walker<'a> {
     }
 
     /// Looks at an entry whose numbers prove nothing, and says whether it is a directory.
-    fn look(&self, dir: &OwnedFd, name: &CStr, inodes: Option<&Inodes>) -> Result<bool, ScanStop> {
+    fn look(&self, dir: &OwnedFd, name: &CStr) -> Result<bool, ScanStop> {
         let glance = match Glance::entry(dir, name) {
             Ok(glance) => glance,
             // Gone: a target that is renamed or removed shows it by its ctime.
@@ -347,15 +347,12 @@ impl<'a> Walker<'a> {
             self.check_directory(dir, name)?;
             return Ok(true);
         }
-        let is_target = match self.numbers {
-            Numbers::Status => self.shared.targets.has(glance.key),
-            _ => {
-                inodes.is_some_and(|inodes| inodes.has(glance.key.inode))
-                    && self.shared.targets.has(glance.key)
-            }
+        let target = match self.numbers {
+            Numbers::Overlay => self.shared.targets.find_on_overlay(&glance),
+            _ => self.shared.targets.has(glance.key).then_some(glance.key),
         };
-        if is_target {
-            self.shared.add_name(glance.key, self.path_of(Some(name)));
+        if let Some(target) = target {
+            self.shared.add_name(target, self.path_of(Some(name)));
         }
         Ok(false)
     }
