@@ -13,7 +13,7 @@ use super::protected::ProtectedSet;
 use super::refusal::{self, Overlap};
 use super::verdict::Relation;
 use crate::error::{Error, ErrorKind};
-use crate::identity::{Fault, Key, MountTable, MountWatch, PinnedDir, Role, Walk};
+use crate::identity::{AliasKind, Fault, Key, MountTable, MountWatch, PinnedDir, Role, Walk};
 use crate::policy::{Network, Policy};
 
 /// Write roots that the guard has passed, held open, with the policy they belong to.
@@ -131,8 +131,9 @@ impl Grant {
             state.basis.searched.forget();
             state.is_stale = true;
         }
-        if !state.is_stale {
-            self.check_views(&state.basis.outlook, &mut walk)?;
+        if !state.is_stale && !self.check_views(&state.basis.outlook, &mut walk)? {
+            state.basis.known.forget();
+            state.is_stale = true;
         }
         Ok(!state.is_stale)
     }
@@ -217,25 +218,27 @@ impl Grant {
         Ok(())
     }
 
-    /// Walks the chains of all views again, by the points that their mounts have now.
-    fn check_views(&self, outlook: &Outlook, walk: &mut Walk) -> Result<(), Error> {
+    /// Walks the chains of all views again, by the points that their mounts have now. `false` where a layer of an overlay
+    /// is no longer at its path: it may be anywhere, and only a full check looks for it.
+    fn check_views(&self, outlook: &Outlook, walk: &mut Walk) -> Result<bool, Error> {
+        let mut is_complete = true;
         if outlook.views.iter().all(|views| views.views.is_empty()) {
-            return Ok(());
+            return Ok(is_complete);
         }
         let table = MountTable::read().map_err(watch_failed)?;
         for (number, object) in self.protected.objects().iter().enumerate() {
             for view in outlook.views_of(number) {
-                let above = view
-                    .above_now(&table, walk)
-                    .map_err(|fault| object.role().fault(fault, &view.name))?
-                    .unwrap_or_default();
+                let above =
+                    view.above_now(&table, walk).map_err(|fault| object.role().fault(fault, &view.name))?;
+                is_complete &= above.is_some() || view.kind != AliasKind::OverlayLayer;
+                let above = above.unwrap_or_default();
                 let above: Vec<Key> = above.iter().map(|node| node.key).collect();
                 if let Some((root, index, met)) = self.root_among(&above) {
                     return Err(refusal::alias(index, root, object, &outlook.named(view, met)));
                 }
             }
         }
-        Ok(())
+        Ok(is_complete)
     }
 
     /// The root that is one of these directories, with its index and how it lies to what they are above.

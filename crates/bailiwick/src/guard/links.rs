@@ -224,6 +224,8 @@ pub(super) fn search(
 pub(super) enum Stopped {
     Fault(Fault),
     Scan(ScanStop),
+    /// A search for layers of overlays.
+    Layers(ScanStop),
 }
 
 impl From<Fault> for Stopped {

@@ -9,7 +9,7 @@ use super::outlook::{Alias, Doubt};
 use super::protected::{ProtectedKind, ProtectedObject, ProtectedSet};
 use super::verdict::Relation;
 use crate::error::{Error, ErrorKind, Field, Quoted};
-use crate::identity::{AliasKind, Fault, InventoryFault, Key, Look, PinnedDir, Role, user};
+use crate::identity::{AliasKind, Fault, InventoryFault, Key, Look, PinnedDir, Role, ScanStop, user};
 
 /// A root and a protected object that are the same, or in one another.
 pub(super) struct Overlap<'a> {
@@ -325,6 +325,29 @@ pub(super) fn search_stopped(index: usize, root: &PinnedDir, stop: Stopped) -> E
             .retry(stop.can_retry())
             .hint(stop.hint())
             .source(stop),
+        Stopped::Layers(stop) => Role::Root(index)
+            .error(
+                ErrorKind::LinkSearchStopped,
+                "could not be compared to the end with the layers of an overlay",
+                root.given(),
+            )
+            .path("canonical", root.canonical())
+            .text("reason", stop.to_string())
+            .retry(stop.can_retry())
+            .hint(layer_hint(&stop))
+            .source(stop),
+    }
+}
+
+fn layer_hint(stop: &ScanStop) -> &'static str {
+    match stop {
+        ScanStop::Entries { .. } | ScanStop::Deadline { .. } => {
+            "name smaller write roots, raise the bounds of the search, or keep the root on another file system than the layers"
+        }
+        ScanStop::Unreadable { .. } | ScanStop::TooDeep { .. } => {
+            "remove the directory, let this user list and enter it, or keep the root on another file system than the layers"
+        }
+        ScanStop::Changed { .. } | ScanStop::NoDescriptors { .. } | ScanStop::Failed { .. } => stop.hint(),
     }
 }
 

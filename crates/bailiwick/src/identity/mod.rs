@@ -45,6 +45,6 @@ pub(crate) use object::{Key, Look, Node};
 pub(crate) use pinned::{Pin, PinnedName, host_executable};
 pub(crate) use resolve::look_exact;
 pub(crate) use views::{
-    Beneath, Inside, Overlays, Points, RealPlace, Sharing, Stack, Step, Unresolved, View, Views, elsewhere,
-    find_views, open_location,
+    Beneath, Inside, Overlays, Points, RealPlace, Sharing, Stack, Step, Unresolved, View, Views, born_at,
+    elsewhere, find_views, open_location,
 };

@@ -92,6 +92,7 @@ impl Comparison<'_> {
         Ok(self.cache.stacks.get(&device).and_then(Option::as_ref))
     }
 
+    /// The root lies on the overlay if the object does not.
     fn doubt(&mut self, object: usize, unresolved: &Unresolved, undecided: impl Into<String>) {
         let doubt = Doubt::Layer {
             layer: unresolved.layer.clone(),

@@ -11,8 +11,7 @@ use super::Finding;
 use super::compare::{Comparison, perhaps, work_directory};
 use super::part::{Part, WantedBirth};
 use crate::identity::{
-    AliasKind, Birth, Fault, FileHandle, Key, Look, Node, Start, look_exact, scan_for_births,
-    scan_for_handles,
+    AliasKind, Birth, Fault, FileHandle, Key, Look, Node, Start, born_at, scan_for_births, scan_for_handles,
 };
 
 const SEARCHED: &str = "searched for layers of overlays";
@@ -95,7 +94,7 @@ impl Comparison<'_> {
         let report = run_bounded(self.protected, SEARCHED, |limits, progress| {
             scan_for_handles(&[start], &handles, limits, progress)
         });
-        let report = report.map_err(Stopped::Scan)?;
+        let report = report.map_err(Stopped::Layers)?;
         if report.names.is_empty() {
             self.known.handles.extend(handles.into_iter().map(|handle| (node, handle)));
         }
@@ -123,10 +122,10 @@ impl Comparison<'_> {
         let report = run_bounded(self.protected, SEARCHED, |limits, progress| {
             scan_for_births(&[start], &births, limits, progress)
         });
-        let report = report.map_err(Stopped::Scan)?;
+        let report = report.map_err(Stopped::Layers)?;
         let mut found = Vec::new();
         for (_, name) in report.names {
-            let born = look_exact(&name)?.and_then(|look| look.id.born).filter(|born| births.contains(born));
+            let born = born_at(&name)?.filter(|born| births.contains(born));
             let mut is_apart = born.is_some();
             for wanted in wanted.iter().filter(|wanted| Some(wanted.born) == born) {
                 let stack = self.stack(wanted.overlay)?;

@@ -329,6 +329,15 @@ impl<'a> RealPlace<'a> {
     }
 }
 
+/// When what lies at a path without links was born; `None` where nothing lies there or nothing tells.
+pub(crate) fn born_at(path: &Path) -> Result<Option<Birth>, Fault> {
+    match open_exact(path) {
+        Ok(fd) => Ok(Look::at(fd, path)?.id.born),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(errno) => Err(failed(path, errno)),
+    }
+}
+
 /// Opens what lies at a place within a file system, through any mount that shows it, or the lowest directory above it
 /// that exists: the descriptor, its name, and its own place. `None` where no mount shows it.
 pub(crate) fn open_location(

@@ -26,7 +26,7 @@ use super::resolve::open_exact;
 
 pub(crate) use beneath::{Beneath, Points, elsewhere};
 pub(crate) use find::find_views;
-pub(crate) use hidden::{Inside, RealPlace, Sharing, Stack, Step, open_location};
+pub(crate) use hidden::{Inside, RealPlace, Sharing, Stack, Step, born_at, open_location};
 pub(crate) use overlay::Overlays;
 
 /// How an object comes to have another name.
