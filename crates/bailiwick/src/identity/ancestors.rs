@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::fault::Fault;
-use super::object::{Look, Node};
+use super::object::{Key, Look, Node};
 use super::resolve::{Place, name_of, open_canonical, open_parent, place_of};
 use crate::error::SystemCall;
 
@@ -35,8 +35,7 @@ impl Walk {
     /// `Covered` where a mount covers a directory of the chain with another one: `..` leads to what covers it, and
     /// nothing leads to the directory itself, which is the one that the kernel asks when it decides a write.
     pub(crate) fn chain(&mut self, dir: impl AsFd, name: &Path) -> Result<Vec<Node>, Fault> {
-        let mut look = Look::at(&dir, name)?;
-        let mut chain = vec![look.id.node()];
+        let mut chain = vec![Look::at(&dir, name)?.id.node()];
         let mut held: Option<OwnedFd> = None;
         loop {
             let node = chain[chain.len() - 1];
@@ -51,21 +50,20 @@ impl Walk {
                 Some(fd) => parent_of(fd, name)?,
                 None => parent_of(&dir, name)?,
             };
-            let above = Look::at(&parent, name)?;
-            if above.id.node() == node {
+            let above = Look::at(&parent, name)?.id.node();
+            if above == node {
                 break;
             }
-            if above.id.mount != node.mount
-                && !look.is_mount_root
-                && !match &held {
-                    Some(fd) => holds(&parent, fd, name)?,
-                    None => holds(&parent, &dir, name)?,
-                }
-            {
+            // On the way out of a mount, or onto one that covers the directory above.
+            let is_held = above.mount == node.mount
+                || match &held {
+                    Some(fd) => holds(&parent, fd, node.key, name)?,
+                    None => holds(&parent, &dir, node.key, name)?,
+                };
+            if !is_held {
                 return Err(Fault::Covered);
             }
-            look = above;
-            chain.push(above.id.node());
+            chain.push(above);
             held = Some(parent);
         }
         for pair in chain.windows(2) {
@@ -93,11 +91,11 @@ impl Walk {
 
 /// Whether a directory holds another under its present name. A directory is in one directory only, however many
 /// mounts show that one.
-fn holds(parent: &OwnedFd, dir: impl AsFd, name: &Path) -> Result<bool, Fault> {
+fn holds(parent: &OwnedFd, dir: impl AsFd, key: Key, name: &Path) -> Result<bool, Fault> {
     let present = name_of(&dir)?;
     let Some(entry) = present.file_name() else { return Ok(false) };
     match Look::entry(parent, Path::new(entry), name) {
-        Ok(found) => Ok(found.id.key() == Look::at(&dir, name)?.id.key()),
+        Ok(found) => Ok(found.id.key() == key),
         Err(Fault::NotFound { .. }) => Ok(false),
         Err(fault) => Err(fault),
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxFlags, statx};
 use serde::Serialize;
 
 use super::fault::Fault;
@@ -101,8 +101,6 @@ pub(crate) struct Look {
     pub(crate) owner: u32,
     /// Hard links; 0 for a removed object that a descriptor keeps alive.
     pub(crate) links: u32,
-    /// It is the root of the mount through which it was reached.
-    pub(crate) is_mount_root: bool,
 }
 
 impl Look {
@@ -136,7 +134,6 @@ impl Look {
             mode: Mode::from_raw_mode(mode).bits() & 0o7777,
             owner: stat.stx_uid,
             links: stat.stx_nlink,
-            is_mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
         })
     }
 }
