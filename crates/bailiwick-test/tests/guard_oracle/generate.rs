@@ -67,7 +67,8 @@ struct Maker<'a> {
 /// Makes a random layout at an empty place and returns what it did.
 pub(crate) fn generate(seed: u64, means: Means, place: &Place) -> Layout {
     let chance = Chance::new(seed);
-    let mut maker = Maker { chance, place, means, steps: Vec::new(), sight: Sight::default(), layers: Vec::new() };
+    let mut maker =
+        Maker { chance, place, means, steps: Vec::new(), sight: Sight::default(), layers: Vec::new() };
     maker.look();
     maker.plant();
     for _ in 0..maker.chance.below(9) {
@@ -144,7 +145,9 @@ impl Maker<'_> {
     /// shows after such a thing was moved ("undefined", by its documentation): it may go on writing to where it went.
     /// That a layer as a whole is moved is a case of its own, and belongs to the layouts.
     fn is_in_a_layer(&self, path: &Path) -> bool {
-        let Some(holder) = path.parent().and_then(|above| identity(&self.place.at(above))) else { return false };
+        let Some(holder) = path.parent().and_then(|above| identity(&self.place.at(above))) else {
+            return false;
+        };
         let inside = |layer: &PathBuf| {
             let below = Sight::of(layer, LIMIT).directories;
             below.iter().any(|directory| identity(&layer.join(directory)) == Some(holder))
@@ -373,9 +376,7 @@ impl Maker<'_> {
             // Most of the time one that by its very place neither holds nor lies in what is protected.
             let mut root = self.inner();
             for _ in 0..8 {
-                let is_apart = |object: &PathBuf| {
-                    lie_apart(&self.place.at(&root), &self.place.at(object))
-                };
+                let is_apart = |object: &PathBuf| lie_apart(&self.place.at(&root), &self.place.at(object));
                 if self.chance.percent(4) || protect.iter().chain([&store]).all(is_apart) {
                     break;
                 }

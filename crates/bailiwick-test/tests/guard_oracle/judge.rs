@@ -50,8 +50,11 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
     let at = |path: &PathBuf| place.at(path);
     let store_path = place.at(&wish.store);
     let protect: Vec<PathBuf> = wish.protect.iter().map(at).collect();
-    let policy =
-        Policy { write_roots: wish.roots.iter().map(at).collect(), protect: protect.clone(), ..Policy::default() };
+    let policy = Policy {
+        write_roots: wish.roots.iter().map(at).collect(),
+        protect: protect.clone(),
+        ..Policy::default()
+    };
     let opened = wish.opened.then(|| open_store(&store_path)).and_then(Result::ok);
     tally.add(if opened.is_some() { "store: opened" } else { "store: placed" });
     let set = match &opened {
@@ -77,13 +80,10 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
     open_up(&place.base);
     let roots: Vec<Option<Held>> =
         policy.write_roots.iter().map(|root| Held::open(root).ok().filter(is_directory)).collect();
-    let objects: Vec<Object> = [&store_path]
-        .into_iter()
-        .chain(&protect)
-        .map(|path| Object::at(path))
-        .collect();
+    let objects: Vec<Object> =
+        [&store_path].into_iter().chain(&protect).map(|path| Object::at(path)).collect();
     let all: Vec<&Held> = roots.iter().flatten().collect();
-    let reached = attack(&place.base, &all, &objects);
+    let reached = attack(&place.all, &all, &objects);
     if let Some(what) = reached.any()
         && by_names_alone(&policy, &objects)
     {
@@ -117,7 +117,7 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
             for root in verdict.roots.iter().filter(|_| looked) {
                 let alone: Vec<&Held> = roots.get(root.index).into_iter().flatten().collect();
                 let only_one = policy.write_roots.len() == 1;
-                let again = (!only_one).then(|| attack(&place.base, &alone, &objects));
+                let again = (!only_one).then(|| attack(&place.all, &alone, &objects));
                 let reached = again.as_ref().unwrap_or(&reached);
                 match (root.decision, reached.any()) {
                     (Decision::Refused, _) => {}
@@ -127,9 +127,13 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
                         continue;
                     }
                     // A root that is not granted may cover it.
-                    (Decision::Covered(by), Some(_)) if verdict.roots.get(by).is_some_and(|by| by.decision == Decision::Refused) => {}
+                    (Decision::Covered(by), Some(_))
+                        if verdict.roots.get(by).is_some_and(|by| by.decision == Decision::Refused) => {}
                     (decision, Some(what)) => {
-                        return Err(format!("root {} is {decision:?}, and a command reached: {what}\n{:#?}", root.index, root.comparisons));
+                        return Err(format!(
+                            "root {} is {decision:?}, and a command reached: {what}\n{:#?}",
+                            root.index, root.comparisons
+                        ));
                     }
                 }
                 for refusal in &root.refusals {
@@ -143,15 +147,15 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
 }
 
 /// The one thing that is granted although it is reached, a limit of the guard that is written down.
-const LOST: &str = "granted: the lower layer of an overlay was moved away, and another directory has its path (a limit)";
+const LOST: &str =
+    "granted: the lower layer of an overlay was moved away, and another directory has its path (a limit)";
 
 /// Whether a lower layer was moved or unmounted after its overlay was mounted, and its path leads to something else
 /// since: the kernel tells nobody which directory a lower layer is.
 fn has_lost_a_layer(layout: &Layout, lowers: &[((u64, u64), PathBuf)]) -> bool {
     let overlay = layout.steps.iter().position(|step| matches!(step, Step::Overlay(_)));
-    let moves = |step: &Step| {
-        matches!(step, Step::Rename { .. } | Step::Unmount { .. } | Step::MoveMount { .. })
-    };
+    let moves =
+        |step: &Step| matches!(step, Step::Rename { .. } | Step::Unmount { .. } | Step::MoveMount { .. });
     let is_moved = overlay.is_some_and(|at| layout.steps.iter().skip(at).any(moves));
     is_moved && lowers.iter().any(|(before, path)| object_at(path).is_some_and(|now| now != *before))
 }
@@ -257,9 +261,17 @@ impl Facts<'_> {
                 // Never for what has no overlay in it and is open to this user.
                 let is_closed = |step: &Step| matches!(step, Step::Mode { .. });
                 let steps = self.layout.steps.iter().chain(&self.layout.later);
-                let has_reason = steps.clone().any(|step| matches!(step, Step::Overlay(_)) || is_closed(step));
-                let why = ["nothing is at its path", "another directory", "relative path", "cannot be opened", "overlay itself",
-                    "not in the mount table", "cannot look"];
+                let has_reason =
+                    steps.clone().any(|step| matches!(step, Step::Overlay(_)) || is_closed(step));
+                let why = [
+                    "nothing is at its path",
+                    "another directory",
+                    "relative path",
+                    "cannot be opened",
+                    "overlay itself",
+                    "not in the mount table",
+                    "cannot look",
+                ];
                 let why = why.into_iter().find(|why| fact.contains(why)).unwrap_or(fact);
                 let shown = if reached.any().is_some() { "shown" } else { "not shown" };
                 if has_reason { Ok(format!("unprovable ({shown}): {why}")) } else { unexplained() }
@@ -298,13 +310,28 @@ impl Facts<'_> {
         if kind == "mount" && other.is_some_and(|other| !shows(&other)) {
             return Ok(format!("{kind}, covered where it is protected"));
         }
-        if is_read_only(&root.name()) || path(refusal, "other_name").is_some_and(is_read_only) || is_read_only(protected) {
+        if is_read_only(&root.name())
+            || path(refusal, "other_name").is_some_and(is_read_only)
+            || is_read_only(protected)
+        {
             return Ok(format!("{kind}, read-only"));
+        }
+        // Written directly into the directory that an overlay writes to: the overlay need not notice.
+        if kind == "hard-link"
+            && is_overlay(&root.name())
+            && path(refusal, "other_name").is_some_and(|name| !is_overlay(name))
+        {
+            return Ok("hard-link, in the directory that the overlay writes to".into());
+        }
+        if !can_make(&root.name()) {
+            return Ok(format!("{kind}, nobody can make anything in the root"));
         }
         match kind {
             // One root of a stack as a whole: what a name in a layer is called in the overlay is not known.
             "overlay-layer" if self.has_overlay(protected) => Ok("overlay-layer, as a whole".into()),
-            "overlay-merged" if self.holds_work(protected) => Ok("overlay-merged, by its work directory".into()),
+            "overlay-merged" if self.holds_work(protected) => {
+                Ok("overlay-merged, by its work directory".into())
+            }
             _ => Err(format!("nothing shows this refusal: {} (reached: {reached:?})", refusal.report())),
         }
     }
@@ -326,7 +353,11 @@ impl Facts<'_> {
     /// Whether it lies in, or holds, a work directory of an overlay: the kernel makes one called `work` in it.
     fn holds_work(&self, protected: &Path) -> bool {
         let above = protected.ancestors().any(|path| path.join("work").is_dir());
-        above || crate::layout::Sight::of(protected, 10_000).directories.iter().any(|path| path.ends_with("work"))
+        above
+            || crate::layout::Sight::of(protected, 10_000)
+                .directories
+                .iter()
+                .any(|path| path.ends_with("work"))
     }
 
     /// What somebody does between two commands is noticed when it matters, and hinders nobody when it does not.
@@ -346,19 +377,24 @@ impl Facts<'_> {
         let is_granted = |path: &Path| grant.roots().iter().any(|root| root.given() == path);
         let kept: Vec<&Held> =
             given.filter(|(path, _)| is_granted(path)).filter_map(|(_, root)| root.as_ref()).collect();
-        let reached = attack(&self.place.base, &kept, self.objects);
+        let reached = attack(&self.place.all, &kept, self.objects);
         match (rechecked, reached.any()) {
             (Ok(()), None) => tally.add(if made > 0 { "later: passes" } else { "later: nothing changed" }),
             (Ok(()), Some(what)) => {
                 // Documented: a directory that is moved with a further name of a file that had it all along.
-                let moves_directory = self.layout.later.iter().any(|step| matches!(step, Step::Rename { .. }));
+                let moves_directory =
+                    self.layout.later.iter().any(|step| matches!(step, Step::Rename { .. }));
                 let again = guard::issue(grant.policy(), grant.protected().clone());
-                let is_link = again.as_ref().err().and_then(|error| text(error, "alias")) == Some("hard-link");
+                let is_link =
+                    again.as_ref().err().and_then(|error| text(error, "alias")) == Some("hard-link");
                 if moves_directory && is_link {
                     tally.add("later: a directory with a further name was moved in (documented)");
                     return Ok(());
                 }
-                return Err(format!("rechecked, and a command reached it: {what}; a new grant: {:?}", again.err()));
+                return Err(format!(
+                    "rechecked, and a command reached it: {what}; a new grant: {:?}",
+                    again.err()
+                ));
             }
             (Err(error), Some(_)) => tally.add(format!("later: refused, shown ({})", error.code())),
             (Err(error), None) => {
@@ -370,12 +406,20 @@ impl Facts<'_> {
     }
 
     fn explain_later(&self, grant: &Grant, error: &Error, reached: &Reached) -> Result<String, String> {
-        let index = error.field("root_index").and_then(Field::as_number).and_then(|index| usize::try_from(index).ok());
+        let index = error
+            .field("root_index")
+            .and_then(Field::as_number)
+            .and_then(|index| usize::try_from(index).ok());
         let Some(index) = index else {
             return match error.kind() {
                 // Or a mount covers what is above it.
-                ErrorKind::ProtectedNotAccessible | ErrorKind::StoreNotAccessible | ErrorKind::ProtectedNotFound
-                    if self.closed.objects || self.objects.iter().any(|object| object.held.as_ref().is_some_and(|held| !held.is_at_its_name())) =>
+                ErrorKind::ProtectedNotAccessible
+                | ErrorKind::StoreNotAccessible
+                | ErrorKind::ProtectedNotFound
+                    if self.closed.objects
+                        || self.objects.iter().any(|object| {
+                            object.held.as_ref().is_some_and(|held| !held.is_at_its_name())
+                        }) =>
                 {
                     Ok("what is protected is nowhere any more".into())
                 }
@@ -384,10 +428,16 @@ impl Facts<'_> {
         };
         match error.kind() {
             ErrorKind::RootMissing | ErrorKind::RootIdentityChanged => {
-                let canonical = grant.roots().iter().find(|root| Some(root.canonical()) == path(error, "canonical"));
-                let now = canonical.and_then(|root| Held::open(root.canonical()).ok()).as_ref().and_then(Held::identity);
+                let canonical =
+                    grant.roots().iter().find(|root| Some(root.canonical()) == path(error, "canonical"));
+                let now = canonical
+                    .and_then(|root| Held::open(root.canonical()).ok())
+                    .as_ref()
+                    .and_then(Held::identity);
                 let then = self.roots.get(index).and_then(Option::as_ref).and_then(Held::identity);
-                if now != then || now.is_none() { Ok("the root is another".into()) } else {
+                if now != then || now.is_none() {
+                    Ok("the root is another".into())
+                } else {
                     Err(format!("the root is where it was: {}", error.report()))
                 }
             }
@@ -397,7 +447,15 @@ impl Facts<'_> {
 }
 
 fn is_read_only(path: impl AsRef<Path>) -> bool {
-    rustix::fs::statvfs(path.as_ref()).is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+    rustix::fs::statvfs(path.as_ref())
+        .is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+}
+
+/// Whether this process, which nothing confines, can make a file in a directory.
+fn can_make(directory: &Path) -> bool {
+    let path = directory.join("mark.host");
+    let made = fs::File::create_new(&path);
+    made.is_ok() && fs::remove_file(&path).is_ok()
 }
 
 fn is_overlay(path: &Path) -> bool {

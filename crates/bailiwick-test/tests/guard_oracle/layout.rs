@@ -17,22 +17,50 @@ pub(crate) enum Step {
     Directory(PathBuf),
     File(PathBuf),
     /// The target is as it will stand in the link, but for a leading `/`, which means the base.
-    Symlink { target: PathBuf, at: PathBuf },
-    HardLink { of: PathBuf, at: PathBuf },
-    Rename { from: PathBuf, to: PathBuf },
-    Mode { of: PathBuf, mode: u32 },
-    Bind { of: PathBuf, at: PathBuf, recursive: bool },
+    Symlink {
+        target: PathBuf,
+        at: PathBuf,
+    },
+    HardLink {
+        of: PathBuf,
+        at: PathBuf,
+    },
+    Rename {
+        from: PathBuf,
+        to: PathBuf,
+    },
+    Mode {
+        of: PathBuf,
+        mode: u32,
+    },
+    Bind {
+        of: PathBuf,
+        at: PathBuf,
+        recursive: bool,
+    },
     Tmpfs(PathBuf),
     /// A fresh directory of another file system; which of those that the place has.
-    Foreign { which: usize, at: PathBuf },
+    Foreign {
+        which: usize,
+        at: PathBuf,
+    },
     Overlay(Overlay),
     /// The mount here becomes read-only, not its file system.
     ReadOnly(PathBuf),
     Writable(PathBuf),
-    MoveMount { from: PathBuf, to: PathBuf },
-    Unmount { at: PathBuf, lazily: bool },
+    MoveMount {
+        from: PathBuf,
+        to: PathBuf,
+    },
+    Unmount {
+        at: PathBuf,
+        lazily: bool,
+    },
     Subvolume(PathBuf),
-    Snapshot { of: PathBuf, at: PathBuf },
+    Snapshot {
+        of: PathBuf,
+        at: PathBuf,
+    },
 }
 
 /// An overlay file system.
@@ -83,6 +111,8 @@ impl fmt::Display for Layout {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) base: PathBuf,
+    /// What holds everything from which the layout can be reached: the base, and the disks that are mounted there.
+    pub(crate) all: PathBuf,
     /// Directories on other file systems, seen outside of the base.
     pub(crate) foreign: Vec<PathBuf>,
     /// Extended attributes of overlays are those of users: where root is root of a user namespace only.
@@ -108,9 +138,7 @@ impl Place {
             },
             Step::HardLink { of, at } => fs::hard_link(self.at(of), self.at(at)),
             Step::Rename { from, to } => fs::rename(self.at(from), self.at(to)),
-            Step::Mode { of, mode } => {
-                fs::set_permissions(self.at(of), fs::Permissions::from_mode(*mode))
-            }
+            Step::Mode { of, mode } => fs::set_permissions(self.at(of), fs::Permissions::from_mode(*mode)),
             Step::Bind { of, at, recursive: false } => Ok(mount_bind(self.at(of), self.at(at))?),
             Step::Bind { of, at, recursive: true } => Ok(mount_bind_recursive(self.at(of), self.at(at))?),
             Step::Tmpfs(at) => Ok(mount("tmpfs", self.at(at), "tmpfs", MountFlags::empty(), c"size=4m")?),
@@ -122,9 +150,7 @@ impl Place {
                 Ok(mount_bind(&fresh, self.at(at))?)
             }
             Step::Overlay(overlay) => self.overlay(overlay),
-            Step::ReadOnly(at) => {
-                Ok(mount_remount(self.at(at), MountFlags::BIND | MountFlags::RDONLY, "")?)
-            }
+            Step::ReadOnly(at) => Ok(mount_remount(self.at(at), MountFlags::BIND | MountFlags::RDONLY, "")?),
             Step::Writable(at) => Ok(mount_remount(self.at(at), MountFlags::BIND, "")?),
             Step::MoveMount { from, to } => Ok(mount_move(self.at(from), self.at(to))?),
             Step::Unmount { at, lazily } => {
@@ -152,7 +178,8 @@ impl Place {
             overlay.lowers.iter().map(|lower| path(lower).display().to_string()).collect();
         let mut options = format!("lowerdir={}", lowers.join(":"));
         if let Some((upper, work)) = &overlay.written {
-            options = format!("{options},upperdir={},workdir={}", path(upper).display(), path(work).display());
+            options =
+                format!("{options},upperdir={},workdir={}", path(upper).display(), path(work).display());
         }
         let userxattr = if self.userxattr { ",userxattr" } else { "" };
         let options = std::ffi::CString::new(format!("{options}{userxattr}{}", overlay.options))?;

@@ -77,7 +77,8 @@ impl Object {
 
     /// It, and everything in it, through every mount.
     pub(crate) fn paths(&self) -> impl Iterator<Item = PathBuf> {
-        let join = |path: PathBuf| if path == Path::new("") { self.path.clone() } else { self.path.join(path) };
+        let join =
+            |path: PathBuf| if path == Path::new("") { self.path.clone() } else { self.path.join(path) };
         State::of(&self.path).0.into_keys().map(join)
     }
 
@@ -120,8 +121,7 @@ impl State {
             assert!(state.len() < LIMIT, "what is protected is too large: {}", top.display());
             // The top may be a link of the kernel to what it holds.
             let whole = if at == Path::new("") { top.to_owned() } else { top.join(&at) };
-            let found =
-                if at == Path::new("") { fs::metadata(&whole) } else { fs::symlink_metadata(&whole) };
+            let found = if at == Path::new("") { fs::metadata(&whole) } else { fs::symlink_metadata(&whole) };
             let content = match found {
                 Err(error) => Content::Failed(error.raw_os_error()),
                 Ok(found) if found.is_dir() => match fs::read_dir(&whole) {
@@ -132,9 +132,8 @@ impl State {
                     }
                     Err(error) => Content::Failed(error.raw_os_error()),
                 },
-                Ok(found) if found.is_symlink() => {
-                    fs::read_link(&whole).map_or_else(|error| Content::Failed(error.raw_os_error()), Content::Link)
-                }
+                Ok(found) if found.is_symlink() => fs::read_link(&whole)
+                    .map_or_else(|error| Content::Failed(error.raw_os_error()), Content::Link),
                 Ok(found) if found.file_type().is_file() => {
                     fs::read(&whole).map_or_else(|error| Content::Failed(error.raw_os_error()), Content::File)
                 }
@@ -149,7 +148,9 @@ impl State {
         let changed = self.0.iter().find(|(path, content)| after.0.get(*path) != Some(content));
         let came = || after.0.keys().find(|path| !self.0.contains_key(*path));
         changed
-            .map(|(path, content)| format!("{} was {content:?} and is {:?}", path.display(), after.0.get(path)))
+            .map(|(path, content)| {
+                format!("{} was {content:?} and is {:?}", path.display(), after.0.get(path))
+            })
             .or_else(|| came().map(|path| format!("{} is new", path.display())))
     }
 }
@@ -182,8 +183,10 @@ pub(crate) fn attack(base: &Path, roots: &[&Held], objects: &[Object]) -> Reache
     let displaced = report.value["displaced"].as_array().cloned().unwrap_or_default();
     let pairs = before.iter().zip(&after).enumerate();
     let reached = pairs.map(|(number, (before, after))| {
-        let mut pairs = before.iter().zip(after).filter_map(|(before, after)| before.as_ref().zip(after.as_ref()));
-        let moved = || (displaced.get(number) == Some(&true.into())).then(|| "its name can be taken".to_owned());
+        let mut pairs =
+            before.iter().zip(after).filter_map(|(before, after)| before.as_ref().zip(after.as_ref()));
+        let moved =
+            || (displaced.get(number) == Some(&true.into())).then(|| "its name can be taken".to_owned());
         pairs.find_map(|(before, after)| before.difference(after)).or_else(moved)
     });
     Reached(reached.collect())

@@ -7,8 +7,8 @@ use super::protected::{ProtectedObject, ProtectedSet};
 use super::verdict::Relation;
 use crate::error::Error;
 use crate::identity::{
-    AliasKind, Beneath, Device, Fault, Key, MountTable, Node, Overlays, PinnedDir, Points, Role, View, Views, Walk,
-    find_views, promises,
+    AliasKind, Beneath, Device, Fault, Key, MountTable, Node, Overlays, PinnedDir, Points, Role, View, Views,
+    Walk, find_views, promises,
 };
 
 /// Where every protected object is seen.

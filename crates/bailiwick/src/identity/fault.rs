@@ -78,7 +78,9 @@ impl Fault {
             | Self::TooLong(cause)
             | Self::NoDescriptors(cause) => Some(cause),
             Self::Unsupported { cause, .. } => cause.as_ref(),
-            Self::NotDirectory { .. } | Self::Changed { .. } | Self::Gone | Self::Covered | Self::TooDeep => None,
+            Self::NotDirectory { .. } | Self::Changed { .. } | Self::Gone | Self::Covered | Self::TooDeep => {
+                None
+            }
         }
     }
 }

@@ -91,7 +91,9 @@ impl Marker {
     /// Makes what has a name that nothing has, wherever that may be: the directory may be the one of the name too.
     fn give_names(&mut self, directory: &Path) -> Result<(), Failed> {
         for (name, is_given) in &mut self.names {
-            let Some(entry) = name.file_name().filter(|_| fs::symlink_metadata(&*name).is_err()) else { continue };
+            let Some(entry) = name.file_name().filter(|_| fs::symlink_metadata(&*name).is_err()) else {
+                continue;
+            };
             let made = directory.join(entry);
             if fs::create_dir(&made).is_ok() {
                 *is_given |= fs::symlink_metadata(&*name).is_ok();
