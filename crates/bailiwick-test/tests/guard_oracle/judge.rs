@@ -83,7 +83,7 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
     let objects: Vec<Object> =
         [&store_path].into_iter().chain(&protect).map(|path| Object::at(path)).collect();
     let all: Vec<&Held> = roots.iter().flatten().collect();
-    let reached = attack(&place.base, &all, &objects);
+    let reached = attack(&place.all, &all, &objects);
     if let Some(what) = reached.any()
         && by_names_alone(&policy, &objects)
     {
@@ -117,7 +117,7 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
             for root in verdict.roots.iter().filter(|_| looked) {
                 let alone: Vec<&Held> = roots.get(root.index).into_iter().flatten().collect();
                 let only_one = policy.write_roots.len() == 1;
-                let again = (!only_one).then(|| attack(&place.base, &alone, &objects));
+                let again = (!only_one).then(|| attack(&place.all, &alone, &objects));
                 let reached = again.as_ref().unwrap_or(&reached);
                 match (root.decision, reached.any()) {
                     (Decision::Refused, _) => {}
@@ -316,6 +316,16 @@ impl Facts<'_> {
         {
             return Ok(format!("{kind}, read-only"));
         }
+        // Written directly into the directory that an overlay writes to: the overlay need not notice.
+        if kind == "hard-link"
+            && is_overlay(&root.name())
+            && path(refusal, "other_name").is_some_and(|name| !is_overlay(name))
+        {
+            return Ok("hard-link, in the directory that the overlay writes to".into());
+        }
+        if !can_make(&root.name()) {
+            return Ok(format!("{kind}, nobody can make anything in the root"));
+        }
         match kind {
             // One root of a stack as a whole: what a name in a layer is called in the overlay is not known.
             "overlay-layer" if self.has_overlay(protected) => Ok("overlay-layer, as a whole".into()),
@@ -367,7 +377,7 @@ impl Facts<'_> {
         let is_granted = |path: &Path| grant.roots().iter().any(|root| root.given() == path);
         let kept: Vec<&Held> =
             given.filter(|(path, _)| is_granted(path)).filter_map(|(_, root)| root.as_ref()).collect();
-        let reached = attack(&self.place.base, &kept, self.objects);
+        let reached = attack(&self.place.all, &kept, self.objects);
         match (rechecked, reached.any()) {
             (Ok(()), None) => tally.add(if made > 0 { "later: passes" } else { "later: nothing changed" }),
             (Ok(()), Some(what)) => {
@@ -439,6 +449,13 @@ impl Facts<'_> {
 fn is_read_only(path: impl AsRef<Path>) -> bool {
     rustix::fs::statvfs(path.as_ref())
         .is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+}
+
+/// Whether this process, which nothing confines, can make a file in a directory.
+fn can_make(directory: &Path) -> bool {
+    let path = directory.join("mark.host");
+    let made = fs::File::create_new(&path);
+    made.is_ok() && fs::remove_file(&path).is_ok()
 }
 
 fn is_overlay(path: &Path) -> bool {

@@ -111,6 +111,8 @@ impl fmt::Display for Layout {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) base: PathBuf,
+    /// What holds everything from which the layout can be reached: the base, and the disks that are mounted there.
+    pub(crate) all: PathBuf,
     /// Directories on other file systems, seen outside of the base.
     pub(crate) foreign: Vec<PathBuf>,
     /// Extended attributes of overlays are those of users: where root is root of a user namespace only.

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::fault::Fault;
-use super::object::{Look, Node};
+use super::object::{Key, Look, Node};
 use super::resolve::{Place, name_of, open_canonical, open_parent, open_upwards, place_of};
 use crate::error::SystemCall;
 
@@ -37,8 +37,7 @@ impl Walk {
     /// `Covered` where a mount covers a directory of the chain with another one: `..` leads to what covers it, and
     /// nothing leads to the directory itself, which is the one that the kernel asks when it decides a write.
     pub(crate) fn chain(&mut self, dir: impl AsFd, name: &Path) -> Result<Vec<Node>, Fault> {
-        let mut look = Look::at(&dir, name)?;
-        let mut chain = vec![look.id.node()];
+        let mut chain = vec![Look::at(&dir, name)?.id.node()];
         let mut held: Option<OwnedFd> = None;
         // Directories above the one that is held: one look each, instead of opening each.
         let mut up = 0;
@@ -57,32 +56,35 @@ impl Walk {
             }
             let base = held.as_ref().map_or(dir.as_fd(), AsFd::as_fd);
             let above = match look_above(base, up + 1, name) {
-                Ok(above) => above,
+                Ok(above) => {
+                    up += 1;
+                    above
+                }
                 Err(Fault::Denied(_)) => {
                     let here = if up == 0 { None } else { Some(open_above(base, up, name)?) };
-                    let here = here.as_ref().map_or(base, AsFd::as_fd);
-                    let parent = parent_of(here, name)?;
-                    let above = Look::at(&parent, name)?;
-                    check_cover(
-                        &look,
-                        &above,
-                        || Ok((copy(here, name)?, copy(parent.as_fd(), name)?)),
-                        name,
-                    )?;
-                    chain.push(above.id.node());
-                    (look, held, up) = (above, Some(parent), 0);
+                    let parent = parent_of(here.as_ref().map_or(base, AsFd::as_fd), name)?;
+                    let above = Look::at(&parent, name)?.id.node();
+                    let is_held = above.mount == node.mount
+                        || holds(&parent, here.as_ref().map_or(base, AsFd::as_fd), node.key, name)?;
+                    if !is_held {
+                        return Err(Fault::Covered);
+                    }
+                    chain.push(above);
+                    (held, up) = (Some(parent), 0);
                     continue;
                 }
                 Err(fault) => return Err(fault),
             };
-            if above.id.node() == node {
+            if above == node {
                 break;
             }
-            let both = || Ok((open_above(base, up, name)?, open_above(base, up + 1, name)?));
-            check_cover(&look, &above, both, name)?;
-            up += 1;
-            look = above;
-            chain.push(above.id.node());
+            // On the way out of a mount, or onto one that covers the directory above.
+            if above.mount != node.mount
+                && !holds(&open_above(base, up, name)?, open_above(base, up - 1, name)?, node.key, name)?
+            {
+                return Err(Fault::Covered);
+            }
+            chain.push(above);
         }
         for pair in chain.windows(2) {
             self.above.insert(pair[0], pair[1]);
@@ -116,43 +118,24 @@ fn up(levels: usize) -> &'static Path {
 }
 
 /// What is as many levels above a directory. `Denied` where this user may not search one of those on the way.
-fn look_above(dir: BorrowedFd<'_>, levels: usize, name: &Path) -> Result<Look, Fault> {
-    Look::entry(dir, up(levels), name)
+fn look_above(dir: BorrowedFd<'_>, levels: usize, name: &Path) -> Result<Node, Fault> {
+    Ok(Look::entry(dir, up(levels), name)?.id.node())
 }
 
 fn open_above(dir: BorrowedFd<'_>, levels: usize, name: &Path) -> Result<OwnedFd, Fault> {
-    open_upwards(dir, up(levels))
+    // Without a step it is the directory itself.
+    let path = if levels == 0 { Path::new(".") } else { up(levels) };
+    open_upwards(dir, path)
         .map_err(|errno| Fault::from_call(SystemCall::new("openat2", name.join(up(levels)), errno)))
-}
-
-fn copy(dir: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Fault> {
-    dir.try_clone_to_owned().map_err(|error| {
-        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        Fault::from_call(SystemCall::new("fcntl", name, errno))
-    })
-}
-
-/// Refuses a step from one mount to another that is none from the root of the lower one. `both` opens the two.
-fn check_cover(
-    here: &Look,
-    above: &Look,
-    both: impl FnOnce() -> Result<(OwnedFd, OwnedFd), Fault>,
-    name: &Path,
-) -> Result<(), Fault> {
-    if above.id.mount == here.id.mount || here.is_mount_root {
-        return Ok(());
-    }
-    let (here, above) = both()?;
-    if holds(&above, &here, name)? { Ok(()) } else { Err(Fault::Covered) }
 }
 
 /// Whether a directory holds another under its present name. A directory is in one directory only, however many
 /// mounts show that one.
-fn holds(parent: &OwnedFd, dir: impl AsFd, name: &Path) -> Result<bool, Fault> {
+fn holds(parent: &OwnedFd, dir: impl AsFd, key: Key, name: &Path) -> Result<bool, Fault> {
     let present = name_of(&dir)?;
     let Some(entry) = present.file_name() else { return Ok(false) };
     match Look::entry(parent, Path::new(entry), name) {
-        Ok(found) => Ok(found.id.key() == Look::at(&dir, name)?.id.key()),
+        Ok(found) => Ok(found.id.key() == key),
         Err(Fault::NotFound { .. }) => Ok(false),
         Err(fault) => Err(fault),
     }

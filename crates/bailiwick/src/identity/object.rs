@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxFlags, statx};
 use serde::Serialize;
 
 use super::fault::Fault;
@@ -103,8 +103,6 @@ pub(crate) struct Look {
     pub(crate) links: u32,
     /// When its inode was last changed, by the clock of its file system: seconds since 1970 and nanoseconds.
     pub(crate) changed: (i64, u32),
-    /// It is the root of the mount through which it was reached.
-    pub(crate) is_mount_root: bool,
 }
 
 impl Look {
@@ -140,7 +138,6 @@ impl Look {
             owner: stat.stx_uid,
             links: stat.stx_nlink,
             changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
-            is_mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
         })
     }
 }

@@ -124,6 +124,104 @@ root_cases! {
         });
     }
 
+    /// A protected file that is a mount point: it lies where its source lies, not only where it is seen.
+    fn protected_file_is_a_mount_point(world: &World) {
+        in_private_mounts(world, |world| {
+            let (file, source) = (world.outside().join("f"), world.write_root().join("f"));
+            let beside = dir(world.path().join("Y"));
+            fs::write(&source, "w").unwrap();
+            let set = || {
+                let place = StorePlace::find(world.private()).unwrap();
+                ProtectedSet::around_place(&place).protect(std::slice::from_ref(&file)).build().unwrap()
+            };
+            guard::issue(&roots(&[world.write_root()]), set()).unwrap();
+            bind(&source, &file);
+            assert!(reaches(&source, &file));
+            assert_alias(&guard::issue(&roots(&[world.write_root()]), set()).unwrap_err(), "mount", &source);
+            guard::issue(&roots(&[beside]), set()).unwrap();
+        });
+    }
+
+    /// A root seen at two places, where something is mounted in it at one of them only: a rule for a directory holds
+    /// wherever that is seen.
+    fn mounted_in_another_view_of_the_root(world: &World) {
+        in_private_mounts(world, |world| {
+            let (db, linked) = (world.private().join("db"), world.outside().join("linked"));
+            let (alias, point) = (dir(world.path().join("alias")), world.write_root().join("f"));
+            fs::write(&db, "s").unwrap();
+            fs::write(&point, "").unwrap();
+            fs::hard_link(&db, &linked).unwrap();
+            bind(world.write_root(), &alias);
+            issue(world, &alias).unwrap();
+            bind(&linked, &point);
+            assert!(reaches(&point, &db));
+            assert!(!reaches(&alias.join("f"), &db));
+            assert_alias(&issue(world, &alias).unwrap_err(), "hard-link", &point);
+            rustix::mount::unmount(&point, rustix::mount::UnmountFlags::empty()).unwrap();
+            // The other way round: what a mount covers at one place comes to light at the other.
+            let sub = dir(world.write_root().join("sub"));
+            fs::hard_link(&db, sub.join("l")).unwrap();
+            tmpfs(&sub);
+            assert!(reaches(&alias.join("sub/l"), &db));
+            assert_eq!(text(&issue(world, world.write_root()).unwrap_err(), "alias"), "hard-link");
+            rustix::mount::unmount(&alias, rustix::mount::UnmountFlags::empty()).unwrap();
+            issue(world, world.write_root()).unwrap();
+        });
+    }
+
+    /// An overlay mounted over one of the directories that it is made of: the path in its options leads to itself.
+    fn overlay_over_its_own_layer(world: &World) {
+        in_private_mounts(world, |world| {
+            let (lower, other) = (dir(world.path().join("lower")), dir(world.path().join("other")));
+            let alias = dir(world.path().join("alias"));
+            fs::write(dir(lower.join("P")).join("db"), "s").unwrap();
+            bind(world.path(), &alias);
+            let options = format!("lowerdir={}:{}", lower.display(), other.display());
+            let options = std::ffi::CString::new(options).unwrap();
+            let flags = rustix::mount::MountFlags::empty();
+            rustix::mount::mount("overlay", &lower, "overlay", flags, options.as_c_str()).unwrap();
+            let store = lower.join("P");
+            assert!(reaches(&alias.join("lower/P/db"), &store.join("db")));
+            for root in ["lower", "lower/P", "other"] {
+                let error = guard::issue(&roots(&[alias.join(root)]), protected_at(&store)).unwrap_err();
+                assert_eq!((error.kind(), text(&error, "alias")), (ErrorKind::RootOverlap, "overlay-layer"), "{root}");
+            }
+            guard::issue(&roots(&[alias.join("W")]), protected_at(&store)).unwrap();
+        });
+    }
+
+    /// A mount over a directory above the store: `..` leads to what covers it, so the chain above the store is not
+    /// known any more. A directory that is mounted on itself covers nothing.
+    fn covered_above_the_store(world: &World) {
+        in_private_mounts(world, |world| {
+            let above = dir(world.path().join("above"));
+            let store = dir(above.join("P"));
+            let grant = guard::issue(&roots(&[world.write_root()]), protected_at(&store)).unwrap();
+            bind(&above, &above);
+            grant.recheck().unwrap();
+            bind(world.write_root(), &above);
+            assert_eq!(grant.recheck().unwrap_err().kind(), ErrorKind::StoreNotAccessible);
+            for _ in 0..2 {
+                rustix::mount::unmount(&above, rustix::mount::UnmountFlags::empty()).unwrap();
+                grant.recheck().unwrap();
+            }
+        });
+    }
+
+    /// The mount that holds the store is detached, and the store is seen in a root all the same.
+    fn store_on_a_detached_mount(world: &World) {
+        in_private_mounts(world, |world| {
+            let (point, inside) = (dir(world.path().join("M")), dir(world.write_root().join("in")));
+            tmpfs(&point);
+            let store = dir(point.join("P"));
+            let grant = guard::issue(&roots(&[world.write_root()]), protected_at(&store)).unwrap();
+            grant.recheck().unwrap();
+            bind(&store, &inside);
+            rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH).unwrap();
+            grant.recheck().unwrap_err();
+        });
+    }
+
     /// What is mounted inside the store is private too.
     fn mounted_inside_the_store(world: &World) {
         in_private_mounts(world, |world| {

@@ -185,16 +185,19 @@ user_cases! {
         assert_eq!(refusal(world, &[&below]).kind(), ErrorKind::RootNotAccessible);
         let error = PinnedDir::working_directory(&closed).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::CwdNotAccessible);
-        // Protecting it works all the same: its name leads to what is above it.
+        // It can be protected: its name leads to what is above it. But nobody can tell what other names the files in it
+        // have, while a command could open it as its owner.
         let set = bailiwick::guard::ProtectedSet::around_place(&bailiwick::store::StorePlace::find(world.private()).unwrap())
             .protect(std::slice::from_ref(&closed))
             .build()
             .unwrap();
         let error = bailiwick::guard::issue(&roots(&[world.write_root()]), set.clone()).unwrap_err();
         crate::assert_overlap(&error, world.write_root(), &closed, "around");
-        bailiwick::guard::issue(&roots(&[world.outside()]), set).unwrap().recheck().unwrap();
+        let error = bailiwick::guard::issue(&roots(&[world.outside()]), set.clone()).unwrap_err();
+        assert_eq!((error.kind(), path(&error, "path")), (ErrorKind::ProtectedNotAccessible, closed.as_path()));
 
         fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
+        bailiwick::guard::issue(&roots(&[world.outside()]), set).unwrap().recheck().unwrap();
         issue(world, &[below, closed]).unwrap();
     }
 

@@ -36,7 +36,7 @@ use arguments::Arguments;
 /// Name, arguments, and the function that tries it.
 type Act = (&'static str, &'static str, fn(&mut Arguments) -> Answer);
 
-const ROOMS: [&[Act]; 14] = [
+const ROOMS: [&[Act]; 15] = [
     files::ACTS,
     metadata::ACTS,
     descriptors::ACTS,
