@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use bailiwick_test::{World, cases, root_cases, tool};
+use bailiwick_test::{Need, World, cases, requires, root_cases, tool};
 use serde_json::Value;
 
 use crate::invoke::home;
@@ -175,48 +175,45 @@ root_cases! {
         }, true);
     }
 
-    /// The overlay's options do not say where its layers are.
-    fn an_overlay_that_cannot_be_resolved(world: &World) {
-        assert_explained(world, &Layout {
-            setup: "mkdir -p O/l O/u/S O/w O/m; (cd O; mount -i -t overlay o -o lowerdir=l,upperdir=u,workdir=w m)",
-            store: "O/m/S",
-            root: "W",
-            fact: "unproven",
-            alias: "relative path",
-            other_names: &[],
-            code: "ERR_BAILIWICK_ROOT_UNPROVABLE",
-            hint: "keep the store on a file system that is no overlay, or mount the overlay with absolute paths",
-            remedies: &[
-                (UNDO_NOTHING, "W", "P"),
-                (
-                    "umount O/m; mount -t overlay o -o lowerdir=$PWD/O/l,upperdir=$PWD/O/u,workdir=$PWD/O/w O/m",
-                    "W",
-                    "O/m/S",
-                ),
-            ],
-        }, true);
+    /// The overlay's options do not say where its layers are, and the root is one.
+    fn a_layer_of_an_overlay_with_relative_paths(world: &World) {
+        assert_explained(
+            world,
+            &Layout {
+                setup: "mkdir -p O/l O/u/S O/w O/m; (cd O; mount -i -t overlay o -o lowerdir=l,upperdir=u,workdir=w m)",
+                store: "O/m/S",
+                root: "O/u",
+                fact: "seen",
+                alias: "overlay-layer",
+                other_names: &["O/u"],
+                code: "ERR_BAILIWICK_ROOT_OVERLAP",
+                hint: "grant a directory outside of `/O/u`, or keep the store on a file system that is no overlay",
+                remedies: &[(UNDO_NOTHING, "W", "O/m/S"), (UNDO_NOTHING, "O/u", "P")],
+            },
+            true,
+        );
     }
 
-    /// The other way round: it is the root that lies on such an overlay.
-    fn a_root_on_an_overlay_that_cannot_be_resolved(world: &World) {
-        assert_explained(world, &Layout {
-            setup: "mkdir -p O/l O/u/R O/w O/m; (cd O; mount -i -t overlay o -o lowerdir=l,upperdir=u,workdir=w m)",
-            store: "P",
-            root: "O/m/R",
-            fact: "unproven",
-            alias: "relative path",
-            other_names: &[],
-            code: "ERR_BAILIWICK_ROOT_UNPROVABLE",
-            hint: "grant a directory that does not lie on that overlay, or mount the overlay with absolute paths",
-            remedies: &[
-                (UNDO_NOTHING, "W", "P"),
-                (
-                    "umount O/m; mount -t overlay o -o lowerdir=$PWD/O/l,upperdir=$PWD/O/u,workdir=$PWD/O/w O/m",
-                    "O/m/R",
-                    "P",
-                ),
-            ],
-        }, true);
+    /// A program serves the store in the root, or something else: nobody can tell.
+    fn a_file_system_that_a_program_serves(world: &World) {
+        requires!(Need::Fuse, "serves a directory by a program");
+        assert_explained(
+            world,
+            &Layout {
+                // The program lives as long as its file system is mounted.
+                setup: "mkdir -p W/in W/other; bindfs -f P W/in & until mountpoint -q W/in; do sleep 0.05; done; \
+                        trap 'if mountpoint -q W/in; then umount W/in; fi; wait' EXIT",
+                store: "P",
+                root: "W",
+                fact: "unproven",
+                alias: "fuse",
+                other_names: &[],
+                code: "ERR_BAILIWICK_ROOT_UNPROVABLE",
+                hint: "grant a directory on a local file system such as ext4, xfs or btrfs, with nothing else mounted in it",
+                remedies: &[(UNDO_NOTHING, "W/other", "P"), ("umount W/in", "W", "P")],
+            },
+            true,
+        );
     }
 }
 
