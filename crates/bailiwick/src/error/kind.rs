@@ -141,6 +141,12 @@ kinds! {
     ProtectedNotAccessible "ERR_BAILIWICK_PROTECTED_NOT_ACCESSIBLE" retry(false) ran(Nothing)
         "It cannot be told where an object to protect lies.",
         "Let this user enter the directories above it.";
+    ReadInvalid "ERR_BAILIWICK_READ_INVALID" retry(false) ran(Nothing)
+        "A directory that commands may read, or take programs from, is not the canonical path of a directory that this user can reach.",
+        "Give the canonical path; it is in the fields where there is one.";
+    ReadOverlap "ERR_BAILIWICK_READ_OVERLAP" retry(false) ran(Nothing)
+        "A directory that commands may read, or take programs from, holds something private or lies in it, perhaps under another name.",
+        "Choose directories apart from the store and from what is protected.";
     EnvInvalid "ERR_BAILIWICK_ENV_INVALID" retry(false) ran(Nothing)
         "A variable of the environment has an empty name, a name with `=`, or a NUL byte.",
         "Leave the variable out or change it; its index and name are in the fields, its value is never shown.";

@@ -30,6 +30,7 @@ mod layers;
 mod links;
 mod outlook;
 mod protected;
+mod read;
 mod refusal;
 mod search;
 mod verdict;
@@ -41,9 +42,11 @@ use grant::{settled, watch_failed};
 
 use examine::Examination;
 
+pub use crate::identity::ReadPurpose;
 pub use grant::Grant;
 pub(crate) use links::Searched;
 pub use protected::{ProtectedKind, ProtectedObject, ProtectedSet, ProtectedSetBuilder};
+pub use read::check_readable;
 pub use search::{LinkSearch, SearchProgress};
 pub use verdict::{Comparison, Decision, Fact, Meeting, Relation, RootVerdict, Verdict};
 

@@ -91,15 +91,20 @@ impl Outlook {
         object: usize,
         chain: &'a [Node],
     ) -> impl Iterator<Item = Alias> + 'a {
-        self.views_of(object).iter().filter_map(move |view| {
+        self.views_of(object).filter_map(move |view| {
             let above: Vec<Key> = view.above.iter().map(|node| node.key).collect();
             Some(self.named(view, meet(chain, view.key, &above)?))
         })
     }
 
+    /// Where else an object is seen and may be written.
+    pub(super) fn views_of(&self, object: usize) -> impl Iterator<Item = &View> {
+        self.all_views_of(object).filter(|view| !view.is_read_only)
+    }
+
     /// Where else an object is seen.
-    pub(super) fn views_of(&self, object: usize) -> &[View] {
-        self.views.get(object).map_or(&[], |views| &views.views)
+    pub(super) fn all_views_of(&self, object: usize) -> impl Iterator<Item = &View> {
+        self.views.get(object).into_iter().flat_map(|views| &views.views)
     }
 
     /// A view that a root reaches, with all that there is to say about it.
@@ -125,7 +130,8 @@ impl Outlook {
         beneath: &[Beneath<'_>],
     ) -> Result<Option<Doubt>, Fault> {
         let Some(views) = self.views.get(number) else { return Ok(None) };
-        let hidden = views.blind.iter().find(|blind| blind.name.starts_with(root.canonical()));
+        let hidden =
+            views.blind.iter().find(|blind| !blind.is_read_only && blind.name.starts_with(root.canonical()));
         if let Some(blind) = hidden {
             return Ok(Some(Doubt::Blind { name: blind.name.clone(), kind: blind.kind }));
         }

@@ -98,6 +98,16 @@ struct Kinds {
     no_descriptors: ErrorKind,
 }
 
+/// What a directory that commands may read is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReadPurpose {
+    /// Commands may read what is below it.
+    Root,
+    /// Commands take programs from it: an entry of `PATH`, the directory of a tool.
+    Programs,
+}
+
 /// What a path was for. Decides kind, words and field names of the error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Role {
@@ -117,6 +127,8 @@ pub(crate) enum Role {
     Store,
     /// Working directory of a command.
     WorkingDirectory,
+    /// Directory that commands may read, with its index in its list.
+    Read(ReadPurpose, usize),
     /// A directory below which something is to be read or removed.
     Tree,
 }
@@ -158,6 +170,16 @@ impl Role {
                 missing: ErrorKind::StoreNotAccessible,
                 no_descriptors: ErrorKind::Io,
             },
+            Self::Read(..) => &Kinds {
+                invalid: ErrorKind::ReadInvalid,
+                not_found: ErrorKind::ReadInvalid,
+                not_directory: ErrorKind::ReadInvalid,
+                not_accessible: ErrorKind::ReadInvalid,
+                magic_link: ErrorKind::ReadInvalid,
+                changed: ErrorKind::ReadInvalid,
+                missing: ErrorKind::ReadInvalid,
+                no_descriptors: ErrorKind::Io,
+            },
             Self::WorkingDirectory => &Kinds {
                 invalid: ErrorKind::CwdInvalid,
                 not_found: ErrorKind::CwdNotFound,
@@ -192,6 +214,8 @@ impl Role {
             Self::RuntimeHome => "the runtime home".into(),
             Self::Store => "the store".into(),
             Self::WorkingDirectory => "the working directory".into(),
+            Self::Read(ReadPurpose::Root, index) => format!("directory {index} to read"),
+            Self::Read(ReadPurpose::Programs, index) => format!("directory {index} of programs"),
             Self::Tree => "the tree".into(),
         }
     }
@@ -207,6 +231,7 @@ impl Role {
             Self::HostExecutable | Self::Addon | Self::RuntimeHome => error.path("protected", given),
             Self::Store => error.path("store", given),
             Self::WorkingDirectory => error.path("cwd", given),
+            Self::Read(_, index) => error.path("directory", given).number("index", index),
             Self::Tree => error.path("tree", given),
         }
     }

@@ -14,6 +14,7 @@ mod host;
 mod mounts;
 mod overlap;
 mod overlays;
+mod read;
 mod recheck;
 mod shape;
 mod spelling;

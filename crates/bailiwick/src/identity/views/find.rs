@@ -107,14 +107,13 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Looks through every mount of the file system that can be written.
+    /// Looks through every mount of the file system.
     ///
     /// A read-only mount takes no write, whatever else a command may do: commands hold no capability to change that,
     /// and whoever does so outside changes the mount table. What is mounted for writing beneath it is a mount of its
-    /// own.
+    /// own. It is found all the same, for what may be read.
     fn mounts(&mut self, sought: &Sought, here: &Here) -> Result<(), Fault> {
-        let shows = |mount: &&Mount| mount.device == sought.location.device && !mount.read_only;
-        for mount in self.table.iter().filter(shows) {
+        for mount in self.table.iter().filter(|mount| mount.device == sought.location.device) {
             let shown = Location { device: mount.device, path: mount.root.clone() };
             // Names that may be equal on a file system that folds case are looked at; what is opened decides.
             let Some(overlap) = shown.overlap(&sought.location, Spelling::Folded) else { continue };
@@ -176,7 +175,17 @@ impl Search<'_, '_> {
         let above = place.above(self.walk)?;
         let (opened, by_holder) = (place.look.id.key(), place.by_holder);
         let name = join(&mount.point, &rest);
-        self.found.views.push(View { name, kind, mount: mount.id, key, above, rest, opened, by_holder });
+        self.found.views.push(View {
+            name,
+            kind,
+            mount: mount.id,
+            key,
+            above,
+            rest,
+            opened,
+            by_holder,
+            is_read_only: mount.read_only,
+        });
         Ok(())
     }
 
@@ -192,7 +201,12 @@ impl Search<'_, '_> {
         match Place::open(mount, rest, by_holder) {
             Ok(place) => Ok(place),
             Err(Errno::ACCESS | Errno::PERM) => {
-                self.found.blind.push(Blind { name: name.into(), kind, mount: mount.id });
+                self.found.blind.push(Blind {
+                    name: name.into(),
+                    kind,
+                    mount: mount.id,
+                    is_read_only: mount.read_only,
+                });
                 Ok(None)
             }
             Err(errno) => Err(failed(name, errno)),

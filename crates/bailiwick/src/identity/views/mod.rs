@@ -71,6 +71,8 @@ pub(crate) struct View {
     pub(crate) key: Option<Key>,
     /// The directories above it, nearest first.
     pub(crate) above: Vec<Node>,
+    /// Nothing can be written through the mount; when that changes, the table does.
+    pub(crate) is_read_only: bool,
     /// The place below the point of the mount.
     rest: PathBuf,
     /// What was opened to find it: the place itself, or the directory that holds it.
@@ -140,6 +142,8 @@ pub(crate) struct Blind {
     pub(crate) name: PathBuf,
     pub(crate) kind: AliasKind,
     pub(crate) mount: u64,
+    /// As for [`View`].
+    pub(crate) is_read_only: bool,
 }
 
 /// A layer of an overlay file system of which it cannot be told where it lies.
