@@ -84,12 +84,9 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
         [&store_path].into_iter().chain(&protect).map(|path| Object::at(path)).collect();
     let all: Vec<&Held> = roots.iter().flatten().collect();
     let reached = attack(&place.all, &all, &objects);
-    if let Some(what) = reached.any()
-        && by_names_alone(&policy, &objects)
-    {
+    if reached.any().is_some() && by_names_alone(&policy, &objects) {
         tally.add("reached, and granted by names alone");
         tally.add(format!("reached, and granted by names alone: {}", kind_of(&verdict)));
-        let _ = what;
     }
     let mut facts =
         Facts { layout, place, roots: &roots, accessible: &accessible, objects: &objects, closed };
@@ -310,7 +307,7 @@ impl Facts<'_> {
         if kind == "mount" && other.is_some_and(|other| !shows(&other)) {
             return Ok(format!("{kind}, covered where it is protected"));
         }
-        if is_read_only(&root.name())
+        if is_read_only(root.name())
             || path(refusal, "other_name").is_some_and(is_read_only)
             || is_read_only(protected)
         {
