@@ -14,7 +14,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use serde_json::{Map, Value};
 
 use crate::process::{self, GENEROUS};
-use crate::{Places, wait_until};
+use crate::{Places, case, tool, wait_until};
 
 /// Names the part to run, and the world to run it on.
 const PART: &str = "BAILIWICK_TEST_HOST";
@@ -150,6 +150,41 @@ impl Host {
             .stdin(Stdio::null())
             .stdout(output(()))
             .stderr(output(()));
+        command
+    }
+
+    /// Describes a run in a mount namespace of its own: what the part mounts is seen by nobody else and ends with
+    /// it. A plain user gets a user namespace too, with every capability in that.
+    ///
+    /// Standard input is the program itself, which a process in another user namespace may not open by the link of
+    /// its parent; it finds the programs of [`tool`](crate::tool()) though it has an environment of its own.
+    ///
+    /// # Panics
+    ///
+    /// If the program cannot be opened.
+    #[must_use]
+    pub fn with_own_mounts(places: &Places, test: &str, part: &str) -> Command {
+        let mut wrapper = vec!["unshare", "--mount", "--propagation", "private"];
+        if !case::is_root() {
+            wrapper.extend(["--user", "--map-current-user", "--keep-caps"]);
+        }
+        let program =
+            File::open("/proc/self/exe").unwrap_or_else(|error| panic!("open this program: {error}"));
+        let mut command = Command::new(wrapper[0]);
+        let described = Self::command(places, test, part);
+        command.args(&wrapper[1..]).arg("/proc/self/fd/0").args(described.get_args()).env_clear();
+        command.envs(described.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        if let Some(tools) = tool::share_all() {
+            command.env(tool::TOOLS, tools);
+        }
+        let output = || {
+            OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(places.join("host-output"))
+                .unwrap_or_else(|error| panic!("open the output of a host: {error}"))
+        };
+        command.current_dir("/").stdin(program).stdout(output()).stderr(output());
         command
     }
 

@@ -50,11 +50,15 @@ pub enum Need {
     CoreFiles,
     /// A btrfs can be made in a file and mounted by loop device.
     Btrfs,
+    /// `bindfs` serves a file system from a program of this user.
+    Fuse,
+    /// An exfat can be made in a file and served by `exfat-fuse`.
+    ExfatFuse,
 }
 
 impl Need {
     /// Every need, in the order of the table in `tests/skips.toml`.
-    pub const ALL: [Need; 17] = [
+    pub const ALL: [Need; 19] = [
         Need::Root,
         Need::Landlock,
         Need::LandlockAbi6,
@@ -72,6 +76,8 @@ impl Need {
         Need::Vsock,
         Need::CoreFiles,
         Need::Btrfs,
+        Need::Fuse,
+        Need::ExfatFuse,
     ];
 
     /// Its name in the ledger, in `BAILIWICK_TEST_REQUIRE` and in `tests/skips.toml`.
@@ -95,6 +101,8 @@ impl Need {
             Need::Vsock => "vsock",
             Need::CoreFiles => "core-files",
             Need::Btrfs => "btrfs",
+            Need::Fuse => "fuse",
+            Need::ExfatFuse => "exfat-fuse",
         }
     }
 
@@ -123,6 +131,10 @@ impl Need {
             Need::Vsock => act_succeeds(&["socket", "vsock", "stream", "0"]),
             Need::CoreFiles => core_files(),
             Need::Btrfs => runs(Path::new("mkfs.btrfs"), "--version").and_then(|()| loop_device()),
+            Need::Fuse => runs(Path::new("bindfs"), "--version").and_then(|()| fuse_device()),
+            Need::ExfatFuse => runs(Path::new("mount.exfat-fuse"), "-V")
+                .and_then(|()| on_path("mkfs.exfat").ok_or("mkfs.exfat is not on PATH".to_owned()))
+                .and_then(|_program| fuse_device().and_then(|()| loop_device())),
         }
     }
 }
@@ -254,6 +266,11 @@ fn core_files() -> Result<(), String> {
 
 fn loop_device() -> Result<(), String> {
     fs::File::open("/dev/loop-control").map(drop).map_err(|error| format!("/dev/loop-control: {error}"))
+}
+
+fn fuse_device() -> Result<(), String> {
+    let device = fs::File::options().read(true).write(true).open("/dev/fuse");
+    device.map(drop).map_err(|error| format!("/dev/fuse: {error}"))
 }
 
 fn act_succeeds(act: &[&str]) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! The paths of a world, for another thread or process, and the session that stands on them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use bailiwick::{Error, ErrorKind, Output, Protection, Ran, Session, SessionBuilder};
@@ -36,6 +37,26 @@ impl Places {
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
+    }
+
+    /// Makes what a world has, and `T`, in a directory of another file system. Nobody removes them.
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be made.
+    #[must_use]
+    pub fn make_at(path: impl Into<PathBuf>) -> Self {
+        let places = Self::at(path);
+        let make = || {
+            for part in [places.private(), places.write_root(), places.outside(), places.temporary()] {
+                fs::create_dir_all(part)?;
+            }
+            fs::set_permissions(places.private(), fs::Permissions::from_mode(0o700))?;
+            fs::write(places.secret(), "s")?;
+            fs::write(places.outside_file(), "x")
+        };
+        make().unwrap_or_else(|error| panic!("make a world at {}: {error}", places.path().display()));
+        places
     }
 
     /// The directory that holds the others.

@@ -44,6 +44,6 @@ pub use policy::{Environment, Layer, Limit, Network, Policy, Protection, Resourc
 pub use rustix::process::Signal;
 pub use session::{
     Captured, Child, ChildStderr, ChildStdin, ChildStdout, CloseReport, ClosedProcess, Command, CommandId,
-    Ending, Output, Process, Replace, Session, SessionBuilder, Stdio, WhenBusy,
+    Ending, Mark, Output, Process, Replace, Session, SessionBuilder, Stdio, WhenBusy,
 };
 pub use worker::{Enforcement, Kept, Standing};

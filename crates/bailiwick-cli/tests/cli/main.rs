@@ -8,6 +8,7 @@
 mod doctor;
 mod environment;
 mod explain;
+mod explain_aliases;
 mod help;
 mod invoke;
 mod refused;

@@ -6,8 +6,9 @@ use std::path::Path;
 use rustix::fs::Access;
 
 use super::forbidden::Places;
+use super::layers::{self, Finding, Found, Known};
 use super::links::{Holdings, OtherName, Searched, search};
-use super::outlook::Outlook;
+use super::outlook::{Alias, Outlook};
 use super::protected::{ProtectedObject, ProtectedSet};
 use super::refusal::{self, Overlap};
 use super::verdict::{Comparison, Decision, Fact, Meeting, Relation, RootVerdict, Verdict};
@@ -95,6 +96,7 @@ pub(super) struct Basis {
     pub(super) outlook: Outlook,
     pub(super) holdings: Holdings,
     pub(super) searched: Searched,
+    pub(super) known: Known,
 }
 
 /// Examines every root.
@@ -106,10 +108,11 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
     let places = Places::find();
     let mut walk = Walk::default();
     // Each by itself: where a protected object is seen is told of every root, even when what is in it is not known.
-    let mut known = |refusal| refusals.push(refusal);
-    let outlook = Outlook::look(protected, &mut walk).map_err(&mut known).ok();
-    let mut holdings = Holdings::take(protected).map_err(&mut known).ok();
+    let mut refuse_all = |refusal| refusals.push(refusal);
+    let outlook = Outlook::look(protected, &mut walk).map_err(&mut refuse_all).ok();
+    let mut holdings = Holdings::take(protected).map_err(&mut refuse_all).ok();
     let mut outermost = Outermost::default();
+    let mut known = Known::default();
     let mut roots: Vec<RootVerdict> = Vec::with_capacity(policy.write_roots.len());
     for (index, given) in policy.write_roots.iter().enumerate() {
         let mut root = Examined::new(index, given);
@@ -129,6 +132,10 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
         for (index, refusal) in found.stopped {
             refuse(&mut roots, index, refusal);
         }
+        match layers::compare(&kept, outlook, protected, holdings, &mut known) {
+            Ok(found) => add_layers(&mut roots, &outermost, protected, found),
+            Err((index, refusal)) => refuse(&mut roots, index, refusal),
+        }
     }
     for root in &mut roots {
         let cover = outermost.cover(root.index);
@@ -138,6 +145,14 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
     }
     let granted = refusals.is_empty() && roots.iter().all(|root| root.refusals.is_empty());
     let mut notes = protected.notes().to_vec();
+    if known.is_relied_on {
+        notes.push(
+            "layers of an overlay cannot be found by their names here: that no write root reaches what is protected \
+             on it is proved for its upper directory, and for lower ones as far as file handles and birth times tell; a lower layer that \
+             they do not tell of, mounted here as a write root by itself, would be missed"
+                .into(),
+        );
+    }
     if let Some(holdings) = &holdings {
         notes.extend(holdings.unlisted().map(|path| {
             format!(
@@ -151,7 +166,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
     Examination {
         verdict: Verdict { granted, roots, refusals, notes },
         roots: pins,
-        basis: outlook.zip(holdings).map(|(outlook, holdings)| Basis { outlook, holdings, searched }),
+        basis: outlook.zip(holdings).map(|(outlook, holdings)| Basis { outlook, holdings, searched, known }),
     }
 }
 
@@ -195,6 +210,29 @@ fn add_links(
             comparison.other_names.extend(names.iter().map(|name| name.name.clone()));
         }
         refuse(roots, index, refusal::linked(index, pin, object, &names));
+    }
+}
+
+/// Enters what was found of layers.
+fn add_layers(roots: &mut [RootVerdict], outermost: &Outermost, protected: &ProtectedSet, found: Vec<Found>) {
+    for (index, number, finding) in found {
+        let (Some(pin), Some(object)) = (outermost.kept.get(&index), protected.objects().get(number)) else {
+            continue;
+        };
+        let refusal = refusal::layer(index, pin, object, &finding);
+        if let Some(comparison) = roots.get_mut(index).and_then(|root| root.comparisons.get_mut(number))
+            && comparison.relation.is_none()
+        {
+            match finding {
+                Finding::Alias(alias) => {
+                    comparison.relation = Some(Relation::Alias);
+                    comparison.other_names.push(alias.name.clone());
+                    comparison.fact = seen(alias);
+                }
+                Finding::Doubt(doubt) => comparison.fact = Fact::Unproven { why: doubt.why() },
+            }
+        }
+        refuse(roots, index, refusal);
     }
 }
 
@@ -300,8 +338,9 @@ impl<'a> Examined<'a> {
         beneath: &[Beneath<'_>],
     ) {
         let mut other_names = Vec::new();
-        let (relation, fact) = if let Some(met) = meet(chain, object.id().map(|id| id.key()), object.above())
-        {
+        // Without a look nothing is granted, and what was seen at first still serves to tell why.
+        let above = outlook.map_or(object.above(), |outlook| outlook.above(number));
+        let (relation, fact) = if let Some(met) = meet(chain, object.id().map(|id| id.key()), above) {
             let Meet { relation, key, levels } = met;
             self.refusals
                 .push(Overlap { index: self.index, root, object, relation, met: key, levels }.error());
@@ -311,18 +350,10 @@ impl<'a> Examined<'a> {
             other_names.extend(aliases.iter().map(|alias| alias.name.clone()));
             if let Some(alias) = aliases.into_iter().next() {
                 self.refusals.push(refusal::alias(self.index, root, object, &alias));
-                let meeting = meeting(alias.met, alias.levels);
-                let fact = Fact::Seen {
-                    alias: alias.kind,
-                    name: alias.name,
-                    mount_point: alias.mount_point,
-                    lies: alias.lies,
-                    meeting,
-                };
-                (Some(Relation::Alias), fact)
+                (Some(Relation::Alias), seen(alias))
             } else {
                 match outlook.doubt(number, object, root, beneath) {
-                    Ok(None) => (None, apart(chain, object)),
+                    Ok(None) => (None, apart(chain, above)),
                     Ok(Some(doubt)) => {
                         self.refusals.push(refusal::doubt(self.index, root, object, &doubt));
                         (None, Fact::Unproven { why: doubt.why() })
@@ -334,7 +365,7 @@ impl<'a> Examined<'a> {
                 }
             }
         } else {
-            (None, apart(chain, object))
+            (None, apart(chain, above))
         };
         self.comparisons.push(Comparison {
             protected: object.canonical().into(),
@@ -358,10 +389,16 @@ impl<'a> Examined<'a> {
     }
 }
 
+fn seen(alias: Alias) -> Fact {
+    let meeting = meeting(alias.met, alias.levels);
+    let Alias { kind, name, mount_point, lies, .. } = alias;
+    Fact::Seen { alias: kind, name, mount_point, lies, meeting }
+}
+
 fn meeting(key: Key, levels: usize) -> Meeting {
     Meeting { device: key.device(), inode: key.inode().to_string(), levels }
 }
 
-fn apart(chain: &[Node], object: &ProtectedObject) -> Fact {
-    Fact::Apart { above_root: chain.len() - 1, above_protected: object.above().len() }
+fn apart(chain: &[Node], above: &[Key]) -> Fact {
+    Fact::Apart { above_root: chain.len() - 1, above_protected: above.len() }
 }

@@ -6,13 +6,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::examine::{Basis, Examined, Meet, meet};
 use super::forbidden::Places;
+use super::layers;
 use super::links::{OtherName, SearchOutcome, Searched, search};
 use super::outlook::Outlook;
 use super::protected::ProtectedSet;
 use super::refusal::{self, Overlap};
 use super::verdict::Relation;
 use crate::error::{Error, ErrorKind};
-use crate::identity::{Fault, Key, MountTable, MountWatch, PinnedDir, Role, Walk};
+use crate::identity::{AliasKind, Fault, Key, MountTable, MountWatch, PinnedDir, Role, Walk};
 use crate::policy::{Network, Policy};
 
 /// Write roots that the guard has passed, held open, with the policy they belong to.
@@ -123,14 +124,16 @@ impl Grant {
         self.check_chains(&state.basis.outlook, &mut walk)?;
         // Remembered, because asking clears it.
         if self.watch.changed().map_err(watch_failed)? {
+            state.basis.known.forget();
             state.is_stale = true;
         }
         if state.basis.holdings.refresh(&self.protected)? {
             state.basis.searched.forget();
             state.is_stale = true;
         }
-        if !state.is_stale {
-            self.check_views(&state.basis.outlook, &mut walk)?;
+        if !state.is_stale && !self.check_views(&state.basis.outlook, &mut walk)? {
+            state.basis.known.forget();
+            state.is_stale = true;
         }
         Ok(!state.is_stale)
     }
@@ -154,7 +157,7 @@ impl Grant {
             }
             let roots: Vec<(usize, &PinnedDir)> =
                 self.numbered().map(|(root, index)| (index, root)).collect();
-            let Basis { holdings, searched, .. } = &mut state.basis;
+            let Basis { holdings, searched, known, .. } = &mut state.basis;
             let SearchOutcome { names, stopped } =
                 search(&roots, &outlook, &self.protected, holdings, searched);
             if let Some((_, refusal)) = stopped.into_iter().next() {
@@ -170,6 +173,11 @@ impl Grant {
                     .map(|(_, name)| name.clone())
                     .collect();
                 return Err(refusal::linked(*index, root, object, &same));
+            }
+            let found = layers::compare(&roots, &outlook, &self.protected, holdings, known)
+                .map_err(|(_, refusal)| refusal)?;
+            if let Some(refusal) = layers::first_refusal(&found, &roots, &self.protected) {
+                return Err(refusal);
             }
             state.basis.outlook = outlook;
             Ok(())
@@ -210,25 +218,27 @@ impl Grant {
         Ok(())
     }
 
-    /// Walks the chains of all views again, by the points that their mounts have now.
-    fn check_views(&self, outlook: &Outlook, walk: &mut Walk) -> Result<(), Error> {
+    /// Walks the chains of all views again, by the points that their mounts have now. `false` where a layer of an overlay
+    /// is no longer at its path: it may be anywhere, and only a full check looks for it.
+    fn check_views(&self, outlook: &Outlook, walk: &mut Walk) -> Result<bool, Error> {
+        let mut is_complete = true;
         if outlook.views.iter().all(|views| views.views.is_empty()) {
-            return Ok(());
+            return Ok(is_complete);
         }
         let table = MountTable::read().map_err(watch_failed)?;
         for (number, object) in self.protected.objects().iter().enumerate() {
             for view in outlook.views_of(number) {
-                let above = view
-                    .above_now(&table, walk)
-                    .map_err(|fault| object.role().fault(fault, &view.name))?
-                    .unwrap_or_default();
+                let above =
+                    view.above_now(&table, walk).map_err(|fault| object.role().fault(fault, &view.name))?;
+                is_complete &= above.is_some() || view.kind != AliasKind::OverlayLayer;
+                let above = above.unwrap_or_default();
                 let above: Vec<Key> = above.iter().map(|node| node.key).collect();
                 if let Some((root, index, met)) = self.root_among(&above) {
                     return Err(refusal::alias(index, root, object, &outlook.named(view, met)));
                 }
             }
         }
-        Ok(())
+        Ok(is_complete)
     }
 
     /// The root that is one of these directories, with its index and how it lies to what they are above.
@@ -250,8 +260,15 @@ impl Grant {
         let chain =
             dir.chain(&mut Walk::default()).map_err(|fault| Role::Root(index).fault(fault, dir.given()))?;
         let mut examined = Examined::new(index, dir.given());
-        examined.judge(dir, &chain, &Places::find(), &self.protected, Some(&self.state().basis.outlook));
-        examined.into_refusal().map_or(Ok(()), Err)
+        let mut state = self.state();
+        let Basis { outlook, holdings, known, .. } = &mut state.basis;
+        examined.judge(dir, &chain, &Places::find(), &self.protected, Some(outlook));
+        if let Some(refusal) = examined.into_refusal() {
+            return Err(refusal);
+        }
+        let found = layers::compare(&[(index, dir)], outlook, &self.protected, holdings, known)
+            .map_err(|(_, refusal)| refusal)?;
+        layers::first_refusal(&found, &[(index, dir)], &self.protected).map_or(Ok(()), Err)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Other names of protected files in the write roots.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use super::refusal;
 use super::search::SearchProgress;
 use crate::error::Error;
 use crate::identity::{
-    Beneath, Device, Fault, FileInventory, Inventory, InventoryFault, Key, LinkedFile, Look, Node, Overlays,
+    Device, Fault, FileInventory, Inventory, InventoryFault, Key, LinkedFile, Look, Mount, Node, Overlays,
     Pin, PinnedDir, PinnedName, ScanLimits, ScanProgress, ScanReport, ScanStop, Start, Target, WalkLimits,
     elsewhere, look_exact, scan, target_at, user,
 };
@@ -137,6 +137,11 @@ impl Holdings {
         self.linked().map(|(_, file)| (file.key, file.links, file.changed)).collect()
     }
 
+    /// Files of one object that have a name outside of it.
+    pub(super) fn linked_of(&self, object: usize) -> impl Iterator<Item = &LinkedFile> {
+        self.0.get(object).into_iter().flat_map(Holding::linked)
+    }
+
     fn linked(&self) -> impl Iterator<Item = (usize, &LinkedFile)> {
         let numbered = self.0.iter().enumerate();
         numbered.flat_map(|(object, holding)| holding.linked().map(move |file| (object, file)))
@@ -219,6 +224,8 @@ pub(super) fn search(
 pub(super) enum Stopped {
     Fault(Fault),
     Scan(ScanStop),
+    /// A search for layers of overlays.
+    Layers(ScanStop),
 }
 
 impl From<Fault> for Stopped {
@@ -274,19 +281,22 @@ fn search_one(
     }
     let mut found = Vec::new();
     let own = outlook.table.get(root.id().mount);
-    let beneath = outlook.points.beneath(&outlook.table, root)?;
-    let mut opened: Vec<PinnedDir> = Vec::new();
+    let mut beneath = outlook.points.beneath(&outlook.table, root)?;
+    // A name that cannot be written through reaches nothing.
+    beneath.retain(|beneath| !beneath.mount.read_only);
+    let mut opened: Vec<(PinnedDir, PathBuf)> = Vec::new();
     let mut starts: Vec<Start<'_>> = Vec::new();
     let views = if beneath.is_empty() { Vec::new() } else { elsewhere(&outlook.table, root)? };
     if own.is_none_or(|mount| devices.contains(&mount.device)) {
         starts.push(Start { dir: root.as_fd(), path: root.canonical() });
         starts.extend(views.iter().map(|view| Start { dir: view.as_fd(), path: view.canonical() }));
     }
-    for Beneath { mount, fd } in &beneath {
-        let Some(fd) = fd else { continue };
-        if !devices.contains(&mount.device) {
-            continue;
-        }
+    let mut mounted: Vec<(OwnedFd, &Mount)> = Vec::new();
+    for beneath in beneath.iter().filter(|beneath| devices.contains(&beneath.mount.device)) {
+        // One that cannot be opened stops the search: a command may be able to.
+        mounted.extend(beneath.open()?.map(|fd| (fd, beneath.mount)));
+    }
+    for (fd, mount) in &mounted {
         let look = Look::at(fd, &mount.point)?;
         if look.file_type == FileType::Directory {
             starts.push(Start { dir: fd.as_fd(), path: &mount.point });
@@ -307,16 +317,23 @@ fn search_one(
         }
         let inside = location.path.strip_prefix("/").unwrap_or(&location.path);
         match PinnedDir::open(&upper.path.join(inside)) {
-            Ok(dir) => opened.push(dir),
+            Ok(dir) => opened.push((dir, path)),
             Err(Fault::NotFound { .. } | Fault::NotDirectory { .. }) => {}
             Err(fault) => return Err(fault.into()),
         }
     }
-    starts.extend(opened.iter().map(|dir| Start { dir: dir.as_fd(), path: dir.canonical() }));
+    starts.extend(opened.iter().map(|(dir, _)| Start { dir: dir.as_fd(), path: dir.canonical() }));
     let report = run(&starts, &sought, protected).map_err(Stopped::Scan)?;
     for (key, name) in report.names {
         if let Some(target) = targets.get(&key) {
-            found.push(OtherName { target: target.clone(), key, name });
+            // Told by the name at which commands find it, and that may be found by both.
+            let shown = opened
+                .iter()
+                .find_map(|(upper, shown)| Some(shown.join(name.strip_prefix(upper.canonical()).ok()?)));
+            let name = shown.unwrap_or(name);
+            if !found.iter().any(|other| other.name == name) {
+                found.push(OtherName { target: target.clone(), key, name });
+            }
         }
     }
     if found.is_empty() {
@@ -326,6 +343,17 @@ fn search_one(
 }
 
 fn run(starts: &[Start<'_>], targets: &[Target], protected: &ProtectedSet) -> Result<ScanReport, ScanStop> {
+    run_bounded(protected, "searched write roots for other names of protected files", |limits, progress| {
+        scan(starts, targets, limits, progress)
+    })
+}
+
+/// Runs a scan within the bounds that the protected set has for it.
+pub(super) fn run_bounded(
+    protected: &ProtectedSet,
+    done: &'static str,
+    scan: impl FnOnce(&ScanLimits, Option<&(dyn Fn(ScanProgress) + Sync)>) -> Result<ScanReport, ScanStop>,
+) -> Result<ScanReport, ScanStop> {
     let search = protected.link_search();
     let (entries, time) = search.bounds();
     let limits = ScanLimits { entries, deadline: Instant::now().checked_add(time), ..ScanLimits::default() };
@@ -334,9 +362,9 @@ fn run(starts: &[Start<'_>], targets: &[Target], protected: &ProtectedSet) -> Re
             let progress = |progress: ScanProgress| {
                 tell(SearchProgress { entries: progress.entries, directories: progress.directories });
             };
-            scan(starts, targets, &limits, Some(&progress))
+            scan(&limits, Some(&progress))
         }
-        None => scan(starts, targets, &limits, None),
+        None => scan(&limits, None),
     }?;
     tracing::info!(
         entries = report.entries,
@@ -345,7 +373,7 @@ fn run(starts: &[Start<'_>], targets: &[Target], protected: &ProtectedSet) -> Re
         closed_one = ?report.first_closed,
         found = report.names.len(),
         more = report.omitted,
-        "searched write roots for other names of protected files"
+        "{done}"
     );
     Ok(report)
 }

@@ -12,18 +12,21 @@
 //!    and of each protected directory in the chain above each root; every chain walked by descriptor.
 //!
 //! 4. Mounts, both ways: every place at which a protected object, a part of it, or a directory above it is seen
-//!    through another mount is compared like the object itself. A mount that another one covers shows nothing.
+//!    through another mount is compared like the object itself. A mount that another one covers shows nothing, and one
+//!    that is read-only takes no write.
 //! 5. Overlays, both ways: the directories that the overlay of a protected object is made of, and the overlays that
-//!    write to where one lies.
+//!    write to where one lies. Of layers that cannot be found by their names, as in a container, what the kernel tells
+//!    of them is compared: file handles, places within file systems, birth times.
 //! 6. Hard links: a protected file with more than one name has its other names searched for in the roots.
 //! 7. What is mounted beneath a root: no device of this host, and no control of the kernel.
 //!
 //! What cannot be proved refuses: layers that cannot be found, file systems on which neither names nor numbers tell
-//! objects apart, searches that reach their bound.
+//! objects apart, or which a program serves that may show directories of this machine, searches that reach their bound.
 
 mod examine;
 mod forbidden;
 mod grant;
+mod layers;
 mod links;
 mod outlook;
 mod protected;

@@ -18,6 +18,8 @@ pub(super) struct Outlook {
     pub(super) points: Points,
     /// For each protected object.
     pub(super) views: Vec<Views>,
+    /// The directories above each protected object, nearest first: it may have been moved since it was opened.
+    above: Vec<Vec<Key>>,
 }
 
 /// How a root reaches a protected object under another name.
@@ -40,12 +42,21 @@ pub(super) struct Alias {
 pub(super) enum Doubt {
     /// It would be seen here, where this user cannot look.
     Blind { name: std::path::PathBuf, kind: AliasKind },
-    /// A layer of an overlay cannot be found.
-    Layer { layer: std::path::PathBuf, why: &'static str, device: String },
+    /// A layer of an overlay cannot be found, and what can be told without it does not decide. The protected object
+    /// lies on the overlay, or the root does.
+    Layer {
+        layer: std::path::PathBuf,
+        why: &'static str,
+        device: String,
+        undecided: String,
+        holds_root: bool,
+    },
     /// The file system shows one object under several names or numbers.
     Unreliable { fs_type: String },
     /// Both lie on file systems whose contents are kept elsewhere, and may be kept at the same place.
     Elsewhere { root: String, protected: String },
+    /// One lies on a file system of a type that may show the other under another name.
+    Passing { fs_type: String, holds_root: bool },
     /// The mount of one of them is not in the mount table, and others of the same file system are.
     Unlisted,
 }
@@ -55,16 +66,23 @@ impl Outlook {
         let failed = |fault| Role::Store.fault(fault, Path::new("/proc/thread-self/mountinfo"));
         let table = MountTable::read().map_err(failed)?;
         let mut views = Vec::with_capacity(protected.objects().len());
+        let mut above = Vec::with_capacity(protected.objects().len());
         {
             let overlays = Overlays::new(&table).map_err(failed)?;
             for object in protected.objects() {
                 let found = find_views(&table, &overlays, object.pin(), walk)
                     .map_err(|fault| object.role().fault(fault, object.given()))?;
                 views.push(found);
+                above.push(object.above_now(walk)?);
             }
         }
         let points = Points::find(&table, walk).map_err(failed)?;
-        Ok(Self { table, points, views })
+        Ok(Self { table, points, views, above })
+    }
+
+    /// The directories above an object.
+    pub(super) fn above(&self, object: usize) -> &[Key] {
+        self.above.get(object).map_or(&[], Vec::as_slice)
     }
 
     /// Every view of an object that a root, with its chain, reaches.
@@ -97,7 +115,8 @@ impl Outlook {
         }
     }
 
-    /// Why it cannot be told whether a root, with everything mounted beneath it, reaches an object.
+    /// Why it cannot be told whether a root, with everything mounted beneath it, reaches an object. Layers that cannot
+    /// be found are for [`layers`](super::layers).
     pub(super) fn doubt(
         &self,
         number: usize,
@@ -119,23 +138,10 @@ impl Outlook {
             });
             return Ok(shared.then_some(Doubt::Unlisted));
         }
-        let mounts = || own.into_iter().chain(beneath.iter().map(|beneath| beneath.mount));
-        let on = |device: Device| mounts().any(|mount| mount.device == device);
-        let only_on = |device: Device| mounts().all(|mount| mount.device == device);
-        let unresolved =
-            views.layers_unresolved.iter().find(|unresolved| !only_on(unresolved.device)).or_else(|| {
-                views.uppers_unresolved.iter().find(|unresolved| {
-                    on(unresolved.device)
-                        && views.locations.iter().any(|location| location.device != unresolved.device)
-                })
-            });
-        if let Some(unresolved) = unresolved {
-            return Ok(Some(Doubt::Layer {
-                layer: unresolved.layer.clone(),
-                why: unresolved.why,
-                device: unresolved.device.to_string(),
-            }));
-        }
+        let mounts = || {
+            let beneath = beneath.iter().map(|beneath| beneath.mount);
+            own.into_iter().chain(beneath.filter(|mount| !mount.read_only))
+        };
         for location in &views.locations {
             let Some(theirs) = self.table.iter().find(|mount| mount.device == location.device) else {
                 continue;
@@ -145,6 +151,13 @@ impl Outlook {
                 let (ours, their) = (promises(&mount.fs_type), promises(&theirs.fs_type));
                 if same && !ours.is_exact {
                     return Ok(Some(Doubt::Unreliable { fs_type: mount.fs_type.clone() }));
+                }
+                if !same && (ours.may_be_here || their.may_be_here) {
+                    let showing = if ours.may_be_here { mount } else { theirs };
+                    return Ok(Some(Doubt::Passing {
+                        fs_type: showing.fs_type.clone(),
+                        holds_root: ours.may_be_here,
+                    }));
                 }
                 if !same && ours.is_elsewhere && their.is_elsewhere {
                     return Ok(Some(Doubt::Elsewhere {

@@ -67,7 +67,7 @@ pub struct ProtectedObject {
     kind: ProtectedKind,
     role: Role,
     pin: Pin,
-    /// The directories above it, nearest first.
+    /// The directories above it when it was opened, nearest first.
     above: Vec<Key>,
 }
 
@@ -110,6 +110,7 @@ impl ProtectedObject {
         self.role
     }
 
+    /// The directories above it when it was opened.
     pub(super) fn above(&self) -> &[Key] {
         &self.above
     }

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use super::forbidden::Forbidden;
+use super::layers::Finding;
 use super::links::{OtherName, Stopped};
 use super::outlook::{Alias, Doubt};
 use super::protected::{ProtectedKind, ProtectedObject, ProtectedSet};
 use super::verdict::Relation;
 use crate::error::{Error, ErrorKind, Field, Quoted};
-use crate::identity::{AliasKind, Fault, InventoryFault, Key, Look, PinnedDir, Role, user};
+use crate::identity::{AliasKind, Fault, InventoryFault, Key, Look, PinnedDir, Role, ScanStop, user};
 
 /// A root and a protected object that are the same, or in one another.
 pub(super) struct Overlap<'a> {
@@ -233,12 +234,16 @@ impl Doubt {
                 Quoted::new(name),
                 kind.name()
             ),
-            Self::Layer { layer, why, device } => format!(
-                "the overlay file system {device} is made of {}, and {why}",
+            Self::Layer { layer, why, device, undecided, .. } => format!(
+                "the overlay file system {device} is made of {}, and {why}; {undecided}",
                 if layer.as_os_str().is_empty() { "unknown directories".into() } else { Quoted::new(layer).to_string() }
             ),
             Self::Unreliable { fs_type } => format!(
                 "both lie on one file system of type {fs_type}, where one file may have several names and numbers"
+            ),
+            Self::Passing { fs_type, holds_root } => format!(
+                "{} on a file system of type {fs_type}, which may show directories of this machine under another name",
+                if *holds_root { "the root, or something mounted in it, lies" } else { "it lies" }
             ),
             Self::Elsewhere { root, protected } => format!(
                 "both lie on file systems whose contents are kept elsewhere ({root} and {protected}), perhaps at the same place"
@@ -257,8 +262,18 @@ impl Doubt {
                     Quoted::new(name)
                 )
             }
+            Self::Layer { holds_root: true, .. } => {
+                "grant a directory that does not lie on that overlay, or mount the overlay with absolute paths".into()
+            }
             Self::Layer { .. } => {
-                format!("keep both on the same file system, or {words} on one that no overlay is made of")
+                format!("keep {words} on a file system that is no overlay, or mount the overlay with absolute paths")
+            }
+            Self::Passing { holds_root: true, .. } => {
+                "grant a directory on a local file system such as ext4, xfs or btrfs, with nothing else mounted in it"
+                    .into()
+            }
+            Self::Passing { .. } => {
+                format!("keep {words} on a local file system such as ext4, xfs or btrfs")
             }
             Self::Unreliable { .. } | Self::Elsewhere { .. } => {
                 format!("keep {words}, or the root, on a local file system such as ext4, xfs or btrfs")
@@ -287,6 +302,14 @@ pub(super) fn doubt(index: usize, root: &PinnedDir, object: &ProtectedObject, do
     .hint(doubt.hint(root, object.kind().words()))
 }
 
+/// A root and a protected object that meet, or may meet, in a layer of an overlay that cannot be found by its name.
+pub(super) fn layer(index: usize, root: &PinnedDir, object: &ProtectedObject, finding: &Finding) -> Error {
+    match finding {
+        Finding::Alias(found) => alias(index, root, object, found),
+        Finding::Doubt(found) => doubt(index, root, object, found),
+    }
+}
+
 /// A search for other names that was stopped.
 pub(super) fn search_stopped(index: usize, root: &PinnedDir, stop: Stopped) -> Error {
     match stop {
@@ -302,6 +325,29 @@ pub(super) fn search_stopped(index: usize, root: &PinnedDir, stop: Stopped) -> E
             .retry(stop.can_retry())
             .hint(stop.hint())
             .source(stop),
+        Stopped::Layers(stop) => Role::Root(index)
+            .error(
+                ErrorKind::LinkSearchStopped,
+                "could not be compared to the end with the layers of an overlay",
+                root.given(),
+            )
+            .path("canonical", root.canonical())
+            .text("reason", stop.to_string())
+            .retry(stop.can_retry())
+            .hint(layer_hint(&stop))
+            .source(stop),
+    }
+}
+
+fn layer_hint(stop: &ScanStop) -> &'static str {
+    match stop {
+        ScanStop::Entries { .. } | ScanStop::Deadline { .. } => {
+            "name smaller write roots, raise the bounds of the search, or keep the root on another file system than the layers"
+        }
+        ScanStop::Unreadable { .. } | ScanStop::TooDeep { .. } => {
+            "remove the directory, let this user list and enter it, or keep the root on another file system than the layers"
+        }
+        ScanStop::Changed { .. } | ScanStop::NoDescriptors { .. } | ScanStop::Failed { .. } => stop.hint(),
     }
 }
 

@@ -14,11 +14,13 @@ pub struct SearchProgress {
     pub directories: u64,
 }
 
-/// Bounds of the search for hard links to protected files in the write roots.
+/// Bounds of the searches of the write roots: for hard links to protected files, and for layers of overlays.
 ///
-/// There is no search while every protected file has one name, which one look at the file tells. Where one has
-/// more, the write roots on the same file system are searched for the others, and a search that reaches a bound
-/// refuses: what was not searched is not granted.
+/// There is no search for links while every protected file has one name, which one look at the file tells. Where one has
+/// more, the write roots on the same file system are searched for the others. For layers a write root is searched where
+/// a protected object lies on an overlay whose layers cannot be found by their names, as in a container, and the root
+/// may lie on the file system of those layers. A search that reaches a bound refuses: what was not searched is not
+/// granted.
 #[derive(Clone)]
 pub struct LinkSearch {
     entries: u64,

@@ -1,14 +1,16 @@
 //! The chain of directories above an object, by descriptor.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::io::Errno;
 
 use super::fault::Fault;
 use super::object::{Key, Look, Node};
-use super::resolve::{Place, name_of, open_canonical, open_parent, place_of};
+use super::resolve::{Place, name_of, open_canonical, open_parent, open_upwards, place_of};
 use crate::error::SystemCall;
 
 /// Directories above an object at most. A path has at most 2048 parts (`PATH_MAX` / 2), so twice that is never
@@ -37,6 +39,8 @@ impl Walk {
     pub(crate) fn chain(&mut self, dir: impl AsFd, name: &Path) -> Result<Vec<Node>, Fault> {
         let mut chain = vec![Look::at(&dir, name)?.id.node()];
         let mut held: Option<OwnedFd> = None;
+        // Directories above the one that is held: one look each, instead of opening each.
+        let mut up = 0;
         loop {
             let node = chain[chain.len() - 1];
             if self.above.contains_key(&node) {
@@ -46,25 +50,41 @@ impl Walk {
             if chain.len() > DEPTH_LIMIT {
                 return Err(Fault::TooDeep);
             }
-            let parent = match &held {
-                Some(fd) => parent_of(fd, name)?,
-                None => parent_of(&dir, name)?,
+            if up == STEPS {
+                held = Some(open_above(held.as_ref().map_or(dir.as_fd(), AsFd::as_fd), up, name)?);
+                up = 0;
+            }
+            let base = held.as_ref().map_or(dir.as_fd(), AsFd::as_fd);
+            let above = match look_above(base, up + 1, name) {
+                Ok(above) => {
+                    up += 1;
+                    above
+                }
+                Err(Fault::Denied(_)) => {
+                    let here = if up == 0 { None } else { Some(open_above(base, up, name)?) };
+                    let parent = parent_of(here.as_ref().map_or(base, AsFd::as_fd), name)?;
+                    let above = Look::at(&parent, name)?.id.node();
+                    let is_held = above.mount == node.mount
+                        || holds(&parent, here.as_ref().map_or(base, AsFd::as_fd), node.key, name)?;
+                    if !is_held {
+                        return Err(Fault::Covered);
+                    }
+                    chain.push(above);
+                    (held, up) = (Some(parent), 0);
+                    continue;
+                }
+                Err(fault) => return Err(fault),
             };
-            let above = Look::at(&parent, name)?.id.node();
             if above == node {
                 break;
             }
             // On the way out of a mount, or onto one that covers the directory above.
-            let is_held = above.mount == node.mount
-                || match &held {
-                    Some(fd) => holds(&parent, fd, node.key, name)?,
-                    None => holds(&parent, &dir, node.key, name)?,
-                };
-            if !is_held {
+            if above.mount != node.mount
+                && !holds(&open_above(base, up, name)?, open_above(base, up - 1, name)?, node.key, name)?
+            {
                 return Err(Fault::Covered);
             }
             chain.push(above);
-            held = Some(parent);
         }
         for pair in chain.windows(2) {
             self.above.insert(pair[0], pair[1]);
@@ -87,6 +107,26 @@ impl Walk {
             node = *above;
         }
     }
+}
+
+/// `..` as often as one look may climb.
+const STEPS: usize = 64;
+static UP: [[u8; 3]; STEPS] = [*b"../"; STEPS];
+
+fn up(levels: usize) -> &'static Path {
+    Path::new(OsStr::from_bytes(UP.get(..levels).unwrap_or(&UP).as_flattened()))
+}
+
+/// What is as many levels above a directory. `Denied` where this user may not search one of those on the way.
+fn look_above(dir: BorrowedFd<'_>, levels: usize, name: &Path) -> Result<Node, Fault> {
+    Ok(Look::entry(dir, up(levels), name)?.id.node())
+}
+
+fn open_above(dir: BorrowedFd<'_>, levels: usize, name: &Path) -> Result<OwnedFd, Fault> {
+    // Without a step it is the directory itself.
+    let path = if levels == 0 { Path::new(".") } else { up(levels) };
+    open_upwards(dir, path)
+        .map_err(|errno| Fault::from_call(SystemCall::new("openat2", name.join(up(levels)), errno)))
 }
 
 /// Whether a directory holds another under its present name. A directory is in one directory only, however many

@@ -69,15 +69,60 @@ pub(crate) struct Promises {
     pub(crate) is_exact: bool,
     /// What it holds is kept elsewhere, by a server or by a program: another mount may hold the same.
     pub(crate) is_elsewhere: bool,
+    /// It may show directories of this machine under another name: a write through it is another program's write
+    /// there, of which no mount table tells.
+    pub(crate) may_be_here: bool,
 }
 
-/// Types whose names fold case, or whose numbers are made up on the way.
-const INEXACT: &[&str] =
-    &["vfat", "msdos", "exfat", "ntfs", "ntfs3", "hfs", "hfsplus", "affs", "adfs", "hpfs", "fuseblk"];
+/// Types whose names fold case, or whose numbers are made up on the way, and which show a disk, an image or the kernel's
+/// figures.
+const INEXACT: &[&str] = &[
+    "vfat",
+    "msdos",
+    "exfat",
+    "ntfs",
+    "ntfs3",
+    "hfs",
+    "hfsplus",
+    "affs",
+    "adfs",
+    "hpfs",
+    "fuseblk",
+    "fuse.squashfuse",
+    "fuse.squashfuse_ll",
+    "fuse.snapfuse",
+    "fuse.erofsfuse",
+    "fuse.dwarfs",
+    "fuse.lxcfs",
+];
+
+/// What the types of programs that mount themselves end in: an image, and such a program may be the host.
+const IMAGE: &str = ".AppImage";
 
 /// Types of clusters and servers that number their objects faithfully.
 const SERVED: &[&str] =
     &["nfs", "nfs4", "ceph", "lustre", "gpfs", "beegfs", "afs", "orangefs", "pvfs2", "coda"];
+
+/// Types whose contents are kept on another machine, or by the one around this one, and whose names or numbers are made
+/// up on the way.
+const REMOTE: &[&str] = &[
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "virtiofs",
+    "vboxsf",
+    "prl_fs",
+    "fuse.vmhgfs-fuse",
+    "fuse.grpcfuse",
+    "fuse.sshfs",
+    "fuse.rclone",
+    "fuse.s3fs",
+    "fuse.gcsfuse",
+    "fuse.glusterfs",
+    "fuse.ceph-fuse",
+    "fuse.juicefs",
+];
 
 /// Types that keep what they hold on a disk or in memory of this machine.
 const LOCAL: &[&str] = &[
@@ -114,18 +159,22 @@ const LOCAL: &[&str] = &[
 /// What a type promises, by the name that the mount table has for it. A type that is not known promises nothing.
 ///
 /// # Source
-/// Own measurement for FUSE (one file has another number under each spelling); `nfs(5)`, `mount.cifs(8)`, and the
+/// Own measurement for FUSE (one file has another number under each spelling; what is written through `bindfs` is
+/// written in a local directory); `nfs(5)`, `mount.cifs(8)`, and the
 /// kernel's documentation of each file system for the others.
 pub(crate) fn promises(fs_type: &str) -> Promises {
     let is_kernel = KERNEL_INTERFACES.iter().any(|(_, name)| *name == fs_type);
+    let promises = |is_exact, is_elsewhere, may_be_here| Promises { is_exact, is_elsewhere, may_be_here };
     if is_kernel || LOCAL.contains(&fs_type) {
-        Promises { is_exact: true, is_elsewhere: false }
-    } else if INEXACT.contains(&fs_type) {
-        Promises { is_exact: false, is_elsewhere: false }
+        promises(true, false, false)
+    } else if INEXACT.contains(&fs_type) || fs_type.ends_with(IMAGE) {
+        promises(false, false, false)
     } else if SERVED.contains(&fs_type) {
-        Promises { is_exact: true, is_elsewhere: true }
+        promises(true, true, false)
+    } else if REMOTE.contains(&fs_type) {
+        promises(false, true, false)
     } else {
-        Promises { is_exact: false, is_elsewhere: true }
+        promises(false, true, true)
     }
 }
 
@@ -146,6 +195,26 @@ mod tests {
         assert_eq!(of("/proc/self/fd"), Some("proc"));
         assert_eq!(of("/sys"), Some("sysfs"));
         assert_eq!(of(std::env::temp_dir().to_str().unwrap()), None);
+    }
+
+    #[test]
+    fn what_is_not_known_promises_nothing() {
+        let may_be_here = |fs_type: &str| promises(fs_type).may_be_here;
+        for fs_type in
+            ["fuse", "fuse.bindfs", "fuse.mergerfs", "fuse.fuse-overlayfs", "ecryptfs", "aufs", "new"]
+        {
+            assert!(may_be_here(fs_type) && !promises(fs_type).is_exact, "{fs_type}");
+        }
+        for fs_type in
+            ["ext4", "overlay", "nfs4", "9p", "fuse.sshfs", "fuseblk", "fuse.agent.AppImage", "proc"]
+        {
+            assert!(!may_be_here(fs_type), "{fs_type}");
+        }
+        let lists = [LOCAL, INEXACT, SERVED, REMOTE].concat();
+        let mut names = lists.clone();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), lists.len());
     }
 
     #[test]

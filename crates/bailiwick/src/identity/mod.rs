@@ -38,10 +38,13 @@ pub(crate) use filesystem::{is_kernel_interface, kernel_interface, promises};
 pub(crate) use image::{Library, loaded_library};
 pub(crate) use links::{
     FileInventory, Inventory, InventoryFault, LinkedFile, ScanLimits, ScanProgress, ScanReport, ScanStop,
-    Start, Target, WalkLimits, scan, target_at,
+    Start, Target, WalkLimits, scan, scan_for_births, scan_for_handles, target_at,
 };
-pub(crate) use mount::{Device, Location, MountTable, MountWatch, Overlap, Spelling};
+pub(crate) use mount::{Device, FileHandle, Location, Mount, MountTable, MountWatch, Overlap, Spelling};
 pub(crate) use object::{Key, Look, Node};
 pub(crate) use pinned::{Pin, PinnedName, host_executable};
 pub(crate) use resolve::look_exact;
-pub(crate) use views::{Beneath, Overlays, Points, View, Views, elsewhere, find_views};
+pub(crate) use views::{
+    Beneath, Inside, Overlays, Points, RealPlace, Sharing, Stack, Step, Unresolved, View, Views, born_at,
+    elsewhere, find_views, open_location,
+};

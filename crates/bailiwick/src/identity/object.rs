@@ -101,6 +101,8 @@ pub(crate) struct Look {
     pub(crate) owner: u32,
     /// Hard links; 0 for a removed object that a descriptor keeps alive.
     pub(crate) links: u32,
+    /// When its inode was last changed, by the clock of its file system: seconds since 1970 and nanoseconds.
+    pub(crate) changed: (i64, u32),
 }
 
 impl Look {
@@ -121,6 +123,7 @@ impl Look {
             | StatxFlags::NLINK
             | StatxFlags::INO
             | StatxFlags::BTIME
+            | StatxFlags::CTIME
             | StatxFlags::MNT_ID;
         let stat = statx(fd, path, flags | AtFlags::NO_AUTOMOUNT, mask)
             .map_err(|errno| Fault::from_call(SystemCall::new("statx", name, errno)))?;
@@ -134,6 +137,7 @@ impl Look {
             mode: Mode::from_raw_mode(mode).bits() & 0o7777,
             owner: stat.stx_uid,
             links: stat.stx_nlink,
+            changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
         })
     }
 }

@@ -110,6 +110,11 @@ pub(super) fn open_parent(dir: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     open(dir, "..", Want::Directory.flags(), ResolveFlags::NO_SYMLINKS)
 }
 
+/// Opens a directory above a directory, by nothing but `..`.
+pub(super) fn open_upwards(dir: BorrowedFd<'_>, up: &Path) -> Result<OwnedFd, Errno> {
+    open(dir, up, Want::Directory.flags(), ResolveFlags::NO_SYMLINKS)
+}
+
 /// The present name of the object that a descriptor holds, as the kernel writes it.
 ///
 /// The name of a removed object ends in ` (deleted)`, which is also a name that a living one can have: nothing

@@ -5,7 +5,7 @@ use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::ptr;
 
-use linux_raw_sys::general::{__NR_listmount, __NR_statmount, LSMT_ROOT, mnt_id_req, statmount};
+use linux_raw_sys::general::{__NR_listmount, __NR_statmount, LSMT_ROOT, fsuuid2, mnt_id_req, statmount};
 use rustix::io::{Errno, Result};
 
 /// The part of `mnt_id_req` that every kernel with these calls takes: all but the mount namespace.
@@ -154,6 +154,31 @@ pub(crate) fn handle(fd: impl AsFd, flags: u32) -> Result<(i32, Vec<u8>)> {
     let size = usize::try_from(handle.size).unwrap_or(usize::MAX);
     let bytes = handle.bytes.get(..size).ok_or(Errno::OVERFLOW)?;
     Ok((handle.kind, bytes.to_vec()))
+}
+
+/// The UUID of the file system that holds a descriptor's object; `None` where it has none of 16 bytes, or where the
+/// kernel or the file system does not say. The descriptor must not be one of `O_PATH`.
+///
+/// # Kernel
+/// Linux 6.9.
+///
+/// # Source
+/// `FS_IOC_GETFSUUID` and `struct fsuuid2` of `linux/fs.h`.
+pub(crate) fn uuid(fd: impl AsFd) -> Result<Option<[u8; 16]>> {
+    /// `_IOR(0x15, 0, struct fsuuid2)`.
+    const GET_UUID: libc::Ioctl = 0x8011_1500;
+    const _: () = assert!(size_of::<fsuuid2>() == 17);
+    let mut answer = fsuuid2 { len: 0, uuid: [0; 16] };
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes one `fsuuid2`, which holds bytes only.
+    let outcome = unsafe { libc::ioctl(fd, GET_UUID, &raw mut answer) };
+    if outcome == 0 {
+        return Ok((answer.len == 16).then_some(answer.uuid));
+    }
+    match last_errno() {
+        Errno::NOTTY | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => Ok(None),
+        errno => Err(errno),
+    }
 }
 
 fn last_errno() -> Errno {

@@ -6,9 +6,14 @@
 #![expect(clippy::unwrap_used, reason = "a helper that cannot do its part fails the case")]
 
 mod aliases;
+mod containers;
+mod disks;
+mod elsewhere;
+mod filesystems;
 mod host;
 mod mounts;
 mod overlap;
+mod overlays;
 mod recheck;
 mod shape;
 mod spelling;

@@ -149,4 +149,22 @@ cases! {
         assert_eq!((error.kind(), path(&error, "root")), (ErrorKind::RootOverlap, inside.as_path()));
         grant.check_addition(&PinnedDir::working_directory(world.outside()).unwrap()).unwrap();
     }
+
+    /// The store moves into a root that is granted only afterwards, from the same protected set: what counts is where
+    /// it lies now.
+    fn store_moved_before_the_next_grant(world: &World) {
+        let set = protected_at(world.private());
+        let policy = roots(&[world.outside()]);
+        let grant = guard::issue(&policy, set.clone()).unwrap();
+        let moved = world.outside().join("P");
+        fs::rename(world.private(), &moved).unwrap();
+        for error in [guard::issue(&policy, set.clone()).unwrap_err(), grant.recheck().unwrap_err()] {
+            assert_overlap(&error, world.outside(), world.private(), "around");
+        }
+        assert!(!guard::explain(&policy, &set).granted);
+        // The twin: moved elsewhere.
+        fs::rename(&moved, world.path().join("P2")).unwrap();
+        guard::issue(&policy, set).unwrap();
+        grant.recheck().unwrap();
+    }
 }

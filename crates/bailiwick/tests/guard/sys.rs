@@ -12,13 +12,18 @@ use super::Places;
 
 /// Makes `openat2` fail with `errno` on the calling thread, for good.
 pub(crate) fn refuse_openat2(errno: i32) {
+    refuse(libc::SYS_openat2, errno);
+}
+
+/// Makes a system call fail with `errno` on the calling thread, for good.
+pub(crate) fn refuse(call: libc::c_long, errno: i32) {
     const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
     const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
     const RETURN: u16 = 0x06; // BPF_RET | BPF_K
     let line = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let mut program = [
         line(LOAD, 0, 0, 0), // seccomp_data.nr
-        line(JUMP_EQUAL, 0, 1, u32::try_from(libc::SYS_openat2).unwrap()),
+        line(JUMP_EQUAL, 0, 1, u32::try_from(call).unwrap()),
         line(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | u32::try_from(errno).unwrap()),
         line(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
@@ -93,7 +98,10 @@ pub(crate) fn with_umask<T: Send>(mask: u32, body: impl FnOnce() -> T + Send) ->
     }
 }
 
-fn on_a_thread_with_its_own<T: Send>(what: i32, body: impl FnOnce() -> T + Send) -> std::thread::Result<T> {
+pub(crate) fn on_a_thread_with_its_own<T: Send>(
+    what: i32,
+    body: impl FnOnce() -> T + Send,
+) -> std::thread::Result<T> {
     std::thread::scope(|scope| {
         scope
             .spawn(|| {

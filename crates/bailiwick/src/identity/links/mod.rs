@@ -9,6 +9,7 @@
 
 #[cfg(feature = "_bench")]
 pub mod bench;
+mod closer;
 mod fault;
 mod glance;
 mod inventory;
@@ -25,9 +26,11 @@ mod walker;
 #[cfg(test)]
 mod tests;
 
+pub(super) use closer::WORK_NAMES;
 pub(crate) use fault::{InventoryFault, ScanStop};
 pub(crate) use glance::{Target, target_at};
 pub(crate) use inventory::{Inventory, WalkLimits};
 pub(crate) use linked::LinkedFile;
-pub(crate) use scan::{ScanLimits, ScanProgress, ScanReport, Start, scan};
+pub(super) use scan::open_list;
+pub(crate) use scan::{ScanLimits, ScanProgress, ScanReport, Start, scan, scan_for_births, scan_for_handles};
 pub(crate) use single::FileInventory;

@@ -1,6 +1,6 @@
 //! The scan: other names of given objects in write roots.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::num::NonZero;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use std::time::Instant;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use super::super::object::Key;
+use super::super::mount::FileHandle;
+use super::super::object::{Birth, Key};
 use super::fault::ScanStop;
 use super::glance::{Glance, Target};
 use super::shared::{Job, Shared};
@@ -112,8 +113,49 @@ pub(crate) fn scan(
     limits: &ScanLimits,
     progress: Option<Progress<'_>>,
 ) -> Result<ScanReport, ScanStop> {
+    run(starts, Targets::new(targets), limits, progress)
+}
+
+/// Looks below each start for objects, of any type, that are known by their file handles alone. The starts
+/// themselves are not compared. Directories that have the form of an overlay's work directory are reported too.
+///
+/// As [`scan`] in everything else: entries are sorted out by their numbers and proved by their handles.
+///
+/// # Errors
+/// As [`scan`], and where a file system gives no handle for an object whose number is looked for.
+///
+/// # Kernel
+/// As for [`handle`](super::super::mount::handle).
+pub(crate) fn scan_for_handles(
+    starts: &[Start<'_>],
+    handles: &[FileHandle],
+    limits: &ScanLimits,
+    progress: Option<Progress<'_>>,
+) -> Result<ScanReport, ScanStop> {
+    run(starts, Targets::by_handle(handles), limits, progress)
+}
+
+/// Looks below each start for directories that were born at one of these times, as
+/// [`scan_for_handles`] otherwise: for file systems that tell no handles.
+///
+/// # Errors
+/// As [`scan`], and where a directory has no birth time.
+pub(crate) fn scan_for_births(
+    starts: &[Start<'_>],
+    births: &HashSet<Birth>,
+    limits: &ScanLimits,
+    progress: Option<Progress<'_>>,
+) -> Result<ScanReport, ScanStop> {
+    run(starts, Targets::by_birth(births), limits, progress)
+}
+
+fn run(
+    starts: &[Start<'_>],
+    targets: Targets,
+    limits: &ScanLimits,
+    progress: Option<Progress<'_>>,
+) -> Result<ScanReport, ScanStop> {
     let begin = Instant::now();
-    let targets = Targets::new(targets);
     let mut jobs = VecDeque::new();
     for start in starts {
         jobs.extend(open_start(start, &targets)?);
@@ -166,7 +208,7 @@ fn open_start(start: &Start<'_>, targets: &Targets) -> Result<Option<Job>, ScanS
 }
 
 /// Opens a directory that is held already, for reading.
-pub(super) fn open_list(dir: BorrowedFd<'_>) -> Result<std::os::fd::OwnedFd, Errno> {
+pub(in super::super) fn open_list(dir: BorrowedFd<'_>) -> Result<std::os::fd::OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::BENEATH;
     rustix::io::retry_on_intr(|| openat2(dir, c".", flags, Mode::empty(), resolve))

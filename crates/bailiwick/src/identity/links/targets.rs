@@ -1,12 +1,13 @@
 //! The objects that a scan looks for, and which numbers of a directory entry may be believed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
-use super::super::object::Key;
+use super::super::mount::FileHandle;
+use super::super::object::{Birth, Key};
 use super::glance::{Glance, State, Target};
 
 /// Device numbers, major and minor, as `statx` gives them.
@@ -95,6 +96,16 @@ impl Inodes {
 pub(super) struct Targets {
     devices: Vec<(Device, Inodes)>,
     states: HashMap<State, Key>,
+    handles: Option<Handles>,
+    /// Directories that are known by their birth times alone.
+    births: Option<HashSet<Birth>>,
+}
+
+/// Objects, of any type, that are known by their file handles alone, and the numbers that entries of theirs may have.
+#[derive(Debug)]
+struct Handles {
+    numbers: Inodes,
+    handles: Vec<FileHandle>,
 }
 
 impl Targets {
@@ -106,7 +117,7 @@ impl Targets {
             states.insert(target.state, target.key);
         }
         let devices = devices.into_iter().map(|(device, list)| (device, Inodes::new(list))).collect();
-        Self { devices, states }
+        Self { devices, states, handles: None, births: None }
     }
 
     /// Which target a name on overlayfs leads to: by its numbers, or because nothing tells it from the target.
@@ -118,8 +129,52 @@ impl Targets {
         if found.links < 2 { None } else { self.states.get(&found.state()).copied() }
     }
 
-    /// Those on one device.
+    /// Objects by their file handles, on whichever device the starts are.
+    pub(super) fn by_handle(handles: &[FileHandle]) -> Self {
+        let numbers = Inodes::new(handles.iter().flat_map(FileHandle::entry_numbers).collect());
+        Self {
+            devices: Vec::new(),
+            states: HashMap::new(),
+            handles: Some(Handles { numbers, handles: handles.to_vec() }),
+            births: None,
+        }
+    }
+
+    /// Directories by their birth times, on whichever device the starts are.
+    pub(super) fn by_birth(births: &HashSet<Birth>) -> Self {
+        Self { devices: Vec::new(), states: HashMap::new(), handles: None, births: Some(births.clone()) }
+    }
+
+    /// The birth times of directories that are looked for, if they are known by nothing else.
+    pub(super) fn births(&self) -> Option<&HashSet<Birth>> {
+        self.births.as_ref()
+    }
+
+    /// Whether what is looked for may be a directory.
+    pub(super) fn has_directories(&self) -> bool {
+        self.handles.is_some() || self.births.is_some()
+    }
+
+    /// Whether objects are known by their handles.
+    pub(super) fn are_handles(&self) -> bool {
+        self.handles.is_some()
+    }
+
+    /// Whether an entry with this number may name an object that is known by its handle.
+    pub(super) fn may_have_handle(&self, inode: u64) -> bool {
+        self.handles.as_ref().is_some_and(|known| known.numbers.has(inode))
+    }
+
+    /// Whether an object with this handle is looked for.
+    pub(super) fn has_handle(&self, handle: &FileHandle) -> bool {
+        self.handles.iter().flat_map(|known| &known.handles).any(|known| known.is_same_file(handle))
+    }
+
+    /// The numbers looked for on one device.
     pub(super) fn on(&self, device: Device) -> Option<&Inodes> {
+        if let Some(handles) = &self.handles {
+            return Some(&handles.numbers);
+        }
         self.devices.iter().find(|(known, _)| *known == device).map(|(_, inodes)| inodes)
     }
 
@@ -133,6 +188,9 @@ impl Targets {
     /// btrfs numbers its subvolumes at will, but always without a major number. Of a file system whose numbers are
     /// not known to be its own nothing can be said.
     pub(super) fn may_lie_on(&self, numbers: Numbers, device: Device) -> bool {
+        if self.has_directories() {
+            return true;
+        }
         match numbers {
             Numbers::Entry => self.on(device).is_some(),
             Numbers::EntryPerDirectory => self.devices.iter().any(|((major, _), _)| *major == 0),

@@ -33,7 +33,7 @@ type StartHelpers<'a> = &'a dyn Fn();
 
 /// Goes through jobs until there is none left.
 pub(super) struct Walker<'a> {
-    shared: &'a Shared<'a>,
+    pub(super) shared: &'a Shared<'a>,
     helpers: Option<StartHelpers<'a>>,
     buffer: Vec<MaybeUninit<u8>>,
     levels: Levels,
@@ -113,7 +113,7 @@ impl<'a> Walker<'a> {
     }
 
     /// The path of the subdirectory that the top level is at, or of the top level itself.
-    fn path_of(&self, entry: Option<&CStr>) -> PathBuf {
+    pub(super) fn path_of(&self, entry: Option<&CStr>) -> PathBuf {
         let mut path = self.path.clone();
         self.levels.names_above_base().for_each(|name| path.push(OsStr::from_bytes(name)));
         path.extend(entry.map(|name| OsStr::from_bytes(name.to_bytes())));
@@ -278,6 +278,16 @@ impl<'a> Walker<'a> {
                         }
                         continue;
                     }
+                    if shared.targets.are_handles() {
+                        if !by_number {
+                            self.look(dir, name)?;
+                        } else if shared.targets.may_have_handle(entry.ino()) {
+                            self.confirm_handle(dir, name)?;
+                        }
+                    }
+                    if shared.targets.has_directories() {
+                        self.check_directory(dir, name)?;
+                    }
                     true
                 }
                 FileType::Unknown => self.look(dir, name)?,
@@ -320,8 +330,22 @@ impl<'a> Walker<'a> {
             Err(Errno::NOENT) => return Ok(false),
             Err(errno) => return Err(sort("statx", errno, self.path_of(Some(name)))),
         };
-        if glance.kind == FileType::Directory {
-            return Ok(!matches!(name.to_bytes(), b"." | b".."));
+        let is_directory = glance.kind == FileType::Directory;
+        if is_directory && matches!(name.to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+        if self.shared.targets.are_handles() {
+            if self.shared.targets.may_have_handle(glance.key.inode) {
+                self.confirm_handle(dir, name)?;
+            }
+            if is_directory {
+                self.check_work_directory(dir, name)?;
+            }
+            return Ok(is_directory);
+        }
+        if is_directory {
+            self.check_directory(dir, name)?;
+            return Ok(true);
         }
         let target = match self.numbers {
             Numbers::Overlay => self.shared.targets.find_on_overlay(&glance),
@@ -335,6 +359,9 @@ impl<'a> Walker<'a> {
 
     /// Proves by `statx` what the number of an entry says.
     fn confirm(&self, dir: &OwnedFd, name: &CStr) -> Result<(), ScanStop> {
+        if self.shared.targets.are_handles() {
+            return self.confirm_handle(dir, name);
+        }
         match Glance::entry(dir, name) {
             Ok(glance) if self.shared.targets.has(glance.key) => {
                 self.shared.add_name(glance.key, self.path_of(Some(name)));

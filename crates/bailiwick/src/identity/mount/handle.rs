@@ -41,10 +41,53 @@ pub(crate) struct Layer {
 /// Type of a handle that overlayfs made: `OVL_FILEID_V1` of `fs/overlayfs/overlayfs.h`.
 const OVERLAY: i32 = 0xf8;
 
+/// Type of a handle of btrfs: `FILEID_BTRFS_WITHOUT_PARENT` of `linux/exportfs.h`.
+const BTRFS: i32 = 0x4d;
+
 impl FileHandle {
     /// The layer it is in, if it was asked of an overlay.
     pub(crate) fn layer(&self) -> Option<&Layer> {
         self.layer.as_ref()
+    }
+
+    /// The same handle as the layer's own file system gives it.
+    pub(crate) fn into_real(self) -> Self {
+        Self { layer: None, ..self }
+    }
+
+    /// The inode number that the handle holds, where its form is known to hold one.
+    ///
+    /// A form is not bound to one type of file system: believe it for a file system of which it has been seen, on
+    /// another object, that it holds the inode number there.
+    ///
+    /// # Source
+    /// `fs/libfs.c` (ext4, f2fs and others: number and generation), `mm/shmem.c`, `fs/xfs/xfs_export.c`,
+    /// `fs/btrfs/export.c` of Linux 6.18.
+    pub(crate) fn inode(&self) -> Option<u64> {
+        let low = |at: usize| Some(u32::from_ne_bytes(self.bytes.get(at..at + 4)?.try_into().ok()?));
+        let whole = |at: usize| Some(u64::from_ne_bytes(self.bytes.get(at..at + 8)?.try_into().ok()?));
+        match (self.kind, self.bytes.len()) {
+            (1, 8) => low(0).map(u64::from),
+            (1, 12) => Some(u64::from(low(4)?) | u64::from(low(8)?) << 32),
+            (0x81, 12) | (BTRFS, 20) => whole(0),
+            _ => None,
+        }
+    }
+
+    /// Every number under which a directory may list the object: its inode number, and for the root of a subvolume of
+    /// btrfs that of the subvolume.
+    pub(crate) fn entry_numbers(&self) -> impl Iterator<Item = u64> {
+        /// Inode number of every subvolume's root: `BTRFS_FIRST_FREE_OBJECTID`.
+        const SUBVOLUME_ROOT: u64 = 256;
+        let inode = self.inode();
+        let subvolume = (self.kind == BTRFS && inode == Some(SUBVOLUME_ROOT))
+            .then(|| self.bytes.get(8..16)?.try_into().ok().map(u64::from_ne_bytes));
+        inode.into_iter().chain(subvolume.flatten())
+    }
+
+    /// Whether both have one form. A file system gives one form to all its directories, and one to all its files.
+    pub(crate) fn has_form_of(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.bytes.len() == other.bytes.len()
     }
 
     /// Whether both are the same file, **given that both are on the same file system**, which a handle does not
@@ -73,10 +116,10 @@ impl FileHandle {
 }
 
 /// The handle of the descriptor's object; `None` where the file system, the kernel or this program does not know how
-/// to make, or how to read, one. `name` serves the error only.
+/// to make, or how to read, one, or where a filter of system calls refuses it. `name` serves the error only.
 ///
 /// # Errors
-/// Any other answer of the kernel, such as a filter of system calls may give.
+/// Any other answer of the kernel.
 ///
 /// # Kernel
 /// Linux 6.5; before that only for file systems that can be exported, which an overlay usually cannot.
@@ -91,7 +134,11 @@ pub(crate) fn handle(fd: impl AsFd, name: &Path) -> Result<Option<FileHandle>, F
     };
     match outcome {
         Ok((kind, bytes)) => Ok(FileHandle::understand(kind, bytes)),
-        Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::OVERFLOW) => Ok(None),
+        // No permission is needed for it, so that a lack of one is the answer of a filter: container runtimes have
+        // refused the call.
+        Err(
+            Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::OVERFLOW | Errno::PERM | Errno::ACCESS,
+        ) => Ok(None),
         Err(errno) => Err(Fault::from_call(SystemCall::new("name_to_handle_at", name, errno))),
     }
 }
@@ -121,6 +168,29 @@ mod tests {
         assert!(!FileHandle::understand(OVERLAY, other.to_vec()).unwrap().is_same_file(&layer));
         let other_kind = FileHandle::understand(2, ON_OVERLAY[24..].to_vec()).unwrap();
         assert!(!shown.is_same_file(&other_kind));
+    }
+
+    #[test]
+    fn numbers_of_every_known_form() {
+        let of = |kind, bytes: &[u8]| FileHandle { kind, bytes: bytes.to_vec(), layer: None };
+        let numbers = |handle: &FileHandle| handle.entry_numbers().collect::<Vec<_>>();
+        // As Linux 6.18 gave them for ext4 and tmpfs; btrfs and xfs by their source.
+        let ext4 = of(1, &[0x02, 0x08, 0, 0, 0xe8, 0xcf, 0xd6, 0xea]);
+        assert_eq!(numbers(&ext4), [2050]);
+        let tmpfs = of(1, &[0xaf, 0x5d, 0xf9, 0x56, 0x1f, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(numbers(&tmpfs), [0x1_0000_001f]);
+        let number_first = [&0x1_0000_0100_u64.to_ne_bytes()[..], &[7; 4]].concat();
+        assert_eq!(numbers(&of(0x81, &number_first)), [0x1_0000_0100]);
+        let btrfs = |inode: u64, subvolume: u64| {
+            of(BTRFS, &[&inode.to_ne_bytes()[..], &subvolume.to_ne_bytes()[..], &[9; 4]].concat())
+        };
+        assert_eq!(numbers(&btrfs(300, 5)), [300]);
+        // The root of a subvolume is listed in the directory above it by the number of the subvolume.
+        assert_eq!(numbers(&btrfs(256, 258)), [256, 258]);
+        for unknown in [of(0x71, &[1; 12]), of(1, &[1; 7]), of(OVERLAY, &[1; 33]), of(BTRFS, &[1; 40])] {
+            assert_eq!((unknown.inode(), numbers(&unknown)), (None, vec![]), "{unknown:?}");
+        }
+        assert!(!ext4.has_form_of(&tmpfs));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub(crate) use fold::folds_case;
-pub(crate) use handle::handle;
+pub(crate) use handle::{FileHandle, handle};
 pub(crate) use location::{Location, Overlap, Spelling};
 pub(crate) use overlay::overlay_layers;
 use text::MalformedMountinfo;

@@ -1,15 +1,15 @@
 //! What is mounted beneath a directory.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
 use rustix::io::Errno;
 
 use super::find::{failed, join};
 use crate::identity::ancestors::Walk;
 use crate::identity::fault::Fault;
+use crate::identity::filesystem::promises;
 use crate::identity::mount::{Mount, MountTable};
-use crate::identity::object::{Key, Look, mount_of};
+use crate::identity::object::{Key, mount_of};
 use crate::identity::pinned::PinnedDir;
 use crate::identity::resolve::open_exact;
 
@@ -17,8 +17,8 @@ use crate::identity::resolve::open_exact;
 #[derive(Debug)]
 pub(crate) struct Beneath<'t> {
     pub(crate) mount: &'t Mount,
-    /// Its root; `None` where this user cannot open it. A command may be able to: who owns a directory above it may
-    /// change its mode.
+    /// Its root; `None` where this user cannot open it, or where a server that is down could hold that up. A command
+    /// may be able to open it: who owns a directory above it may change its mode.
     pub(crate) fd: Option<OwnedFd>,
 }
 
@@ -38,25 +38,19 @@ struct Point {
 
 impl Points {
     /// Finds what the point of every mount lies in.
+    ///
+    /// Nothing is asked of what is mounted there: a server that is down must not hold up a session that has nothing
+    /// to do with it.
     pub(crate) fn find(table: &MountTable, walk: &mut Walk) -> Result<Self, Fault> {
         let mut points = Vec::new();
-        for mount in table.iter().filter(|mount| mount.point != Path::new("/")) {
-            let above = match open_exact(&mount.point) {
-                Ok(fd) if mount_of(&fd, &mount.point)? == mount.id => {
-                    let chain = match Look::at(&fd, &mount.point)?.file_type {
-                        rustix::fs::FileType::Directory => {
-                            let mut chain = walk.chain(&fd, &mount.point)?;
-                            chain.remove(0);
-                            chain
-                        }
-                        _ => walk.chain_of_place(&fd)?,
-                    };
-                    Some(chain.into_iter().map(|node| node.key).collect())
-                }
+        for mount in table.iter() {
+            let Some(holder) = mount.point.parent() else { continue };
+            let above = match open_exact(holder) {
+                Ok(fd) => Some(walk.chain(&fd, holder)?.into_iter().map(|node| node.key).collect()),
                 // Covered by another mount, which is in the table too.
-                Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
                 Err(Errno::ACCESS | Errno::PERM) => None,
-                Err(errno) => return Err(failed(&mount.point, errno)),
+                Err(errno) => return Err(failed(holder, errno)),
             };
             points.push(Point { mount: mount.id, above });
         }
@@ -75,9 +69,12 @@ impl Points {
             let by_name = || mount.point != dir.canonical() && mount.point.starts_with(dir.canonical());
             let fd = match &point.above {
                 Some(above) if !above.contains(&dir.id().key()) => continue,
+                // Its root may be asked of a server when it is opened. That it is covered is not looked for then.
+                Some(_) if promises(&mount.fs_type).is_elsewhere => None,
                 Some(_) => match open_exact(&mount.point) {
                     Ok(fd) if mount_of(&fd, &mount.point)? == mount.id => Some(fd),
                     Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                    Err(Errno::ACCESS | Errno::PERM) => None,
                     Err(errno) => return Err(failed(&mount.point, errno)),
                 },
                 None if by_name() => None,
@@ -86,6 +83,25 @@ impl Points {
             beneath.push(Beneath { mount, fd });
         }
         Ok(beneath)
+    }
+}
+
+impl Beneath<'_> {
+    /// Its root, opened now where that was put off; `None` where another mount covers it.
+    ///
+    /// # Errors
+    /// `Denied` where this user cannot.
+    pub(crate) fn open(&self) -> Result<Option<OwnedFd>, Fault> {
+        let Some(fd) = &self.fd else {
+            return match open_exact(&self.mount.point) {
+                Ok(fd) if mount_of(&fd, &self.mount.point)? == self.mount.id => Ok(Some(fd)),
+                Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+                Err(errno) => Err(failed(&self.mount.point, errno)),
+            };
+        };
+        fd.try_clone()
+            .map(Some)
+            .map_err(|error| failed(&self.mount.point, Errno::from_io_error(&error).unwrap_or(Errno::IO)))
     }
 }
 

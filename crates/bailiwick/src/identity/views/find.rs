@@ -107,9 +107,12 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Looks through every mount of the file system.
+    /// Looks through every mount of the file system that can be written.
+    ///
+    /// A read-only mount takes no write, whatever else a command may do: commands hold no capability to change that,
+    /// and whoever does so outside changes the mount table. What is mounted for writing beneath it is a mount of its
+    /// own.
     fn mounts(&mut self, sought: &Sought, here: &Here) -> Result<(), Fault> {
-        // Nothing can be written through a mount that is read-only; when that changes, the table does.
         let shows = |mount: &&Mount| mount.device == sought.location.device && !mount.read_only;
         for mount in self.table.iter().filter(shows) {
             let shown = Location { device: mount.device, path: mount.root.clone() };

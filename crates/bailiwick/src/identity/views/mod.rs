@@ -3,10 +3,12 @@
 //! The kernel decides a write by the directories above the name that was used, one mount after another. So what
 //! another name makes reachable is told by *its* chain, and a view is exactly that: the object, or a part of it,
 //! with the chain above the other name. Text from the mount table only says where to look; whether the object is
-//! really seen there is asked of the file system. A mount that something else covers shows nothing, so it is no view.
+//! really seen there is asked of the file system. A mount that something else covers shows nothing, so it is no view;
+//! nor is a mount that takes no writes.
 
 mod beneath;
 mod find;
+mod hidden;
 mod overlay;
 
 use std::os::fd::OwnedFd;
@@ -24,6 +26,7 @@ use super::resolve::open_exact;
 
 pub(crate) use beneath::{Beneath, Points, elsewhere};
 pub(crate) use find::find_views;
+pub(crate) use hidden::{Inside, RealPlace, Sharing, Stack, Step, born_at, open_location};
 pub(crate) use overlay::Overlays;
 
 /// How an object comes to have another name.

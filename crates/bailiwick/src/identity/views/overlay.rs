@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::Unresolved;
 use crate::identity::fault::Fault;
 use crate::identity::mount::{Device, Location, Mount, MountTable, handle, overlay_layers};
-use crate::identity::object::Key;
+use crate::identity::object::{Key, Look};
 use crate::identity::pinned::PinnedDir;
 use crate::identity::resolve::open_exact;
 
@@ -192,8 +192,8 @@ fn itself(device: Device, layer: &Path) -> Unresolved {
     Unresolved { device, layer: layer.into(), why: "its path leads to the overlay itself" }
 }
 
-/// Whether a directory is what an overlay writes to, as far as file handles tell: its path may have been given
-/// to another directory since.
+/// Whether a directory is what an overlay writes to, as far as file handles or birth times tell: its path may have been
+/// given to another directory since, or be that of a directory in another mount namespace.
 fn is_upper_of(layer: &Layer, mount: &Mount) -> Result<bool, Fault> {
     if mount.root != Path::new("/") {
         return Ok(true);
@@ -206,6 +206,10 @@ fn is_upper_of(layer: &Layer, mount: &Mount) -> Result<bool, Fault> {
         (Some(merged), Some(upper)) if merged.layer().is_some_and(|layer| layer.upper) => {
             merged.is_same_file(&upper)
         }
-        _ => true,
+        // The overlay shows the birth time of the upper directory as that of its root.
+        _ => match (Look::at(&merged, &mount.point)?.id.born, Look::at(&upper, &layer.path)?.id.born) {
+            (Some(merged), Some(upper)) => merged == upper,
+            _ => true,
+        },
     })
 }

@@ -207,6 +207,26 @@ fn handles_see_through_overlays() {
     });
 }
 
+/// The number in a handle is the inode number, on every file system that is here.
+#[test]
+fn handles_hold_inode_numbers() {
+    use std::os::unix::fs::MetadataExt as _;
+    with_arena(|arena| {
+        for name in ["one", "two/three"] {
+            let dir = arena.dir(name);
+            let Some(found) = handle(File::open(&dir).unwrap(), &dir).unwrap() else { return };
+            let inode = fs::metadata(&dir).unwrap().ino();
+            assert_eq!(found.inode(), Some(inode));
+            assert_eq!(found.entry_numbers().collect::<Vec<_>>(), [inode]);
+        }
+        let [one, two] = ["one", "two"].map(|name| {
+            let path = arena.path(name);
+            handle(File::open(&path).unwrap(), &path).unwrap().unwrap()
+        });
+        assert!(one.has_form_of(&two) && !one.is_same_file(&two));
+    });
+}
+
 /// A name of a layer, with every character that the kernel or the mounter writes in a special way.
 fn name() -> impl Strategy<Value = Vec<u8>> {
     vec(
