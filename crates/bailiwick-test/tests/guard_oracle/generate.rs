@@ -42,7 +42,7 @@ impl Chance {
 pub(crate) enum Means {
     /// What a plain user has: directories, files, links, renames, modes.
     Names,
-    /// The same without modes, for root; and every kind of mount.
+    /// The same without modes, which bind no root; and every kind of mount.
     Mounts,
     /// The same on btrfs, with subvolumes and snapshots.
     Subvolumes,
@@ -259,9 +259,8 @@ impl Maker<'_> {
 
     /// Any step at all.
     fn any_step(&mut self) -> bool {
-        let names = 9;
         let kinds = match self.means {
-            Means::Names => names + 1,
+            Means::Names => 10,
             Means::Mounts => 26,
             Means::Subvolumes => 30,
         };
@@ -294,9 +293,7 @@ impl Maker<'_> {
                 Step::Bind { of: self.directory(), at: self.inner(), recursive: self.chance.percent(40) }
             }
             13 => {
-                let (of, at) = (self.chance.pick(&self.sight.files), ());
-                let Some(of) = of.cloned() else { return false };
-                let () = at;
+                let Some(of) = self.chance.pick(&self.sight.files).cloned() else { return false };
                 let Some(at) = self.chance.pick(&self.sight.files).cloned() else { return false };
                 Step::Bind { of, at, recursive: false }
             }

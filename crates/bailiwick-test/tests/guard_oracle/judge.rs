@@ -75,7 +75,6 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
     if verdict.granted != issued.is_ok() {
         return Err(format!("`explain` says {}, `issue` says {issued:?}", verdict.granted));
     }
-    let accessible: Vec<bool> = policy.write_roots.iter().map(|root| is_accessible(root)).collect();
     let closed = Closed::look(&policy, [&store_path].into_iter().chain(&protect));
     open_up(&place.base);
     let roots: Vec<Option<Held>> =
@@ -84,15 +83,11 @@ pub(crate) fn judge(layout: &Layout, place: &Place) -> Result<Tally, String> {
         [&store_path].into_iter().chain(&protect).map(|path| Object::at(path)).collect();
     let all: Vec<&Held> = roots.iter().flatten().collect();
     let reached = attack(&place.all, &all, &objects);
-    if let Some(what) = reached.any()
-        && by_names_alone(&policy, &objects)
-    {
+    if reached.any().is_some() && by_names_alone(&policy, &objects) {
         tally.add("reached, and granted by names alone");
         tally.add(format!("reached, and granted by names alone: {}", kind_of(&verdict)));
-        let _ = what;
     }
-    let mut facts =
-        Facts { layout, place, roots: &roots, accessible: &accessible, objects: &objects, closed };
+    let mut facts = Facts { layout, place, roots: &roots, objects: &objects, closed };
     match issued {
         Ok(grant) => {
             tally.add("granted");
@@ -212,8 +207,6 @@ struct Facts<'a> {
     layout: &'a Layout,
     place: &'a Place,
     roots: &'a [Option<Held>],
-    /// Whether this user could enter and write each root when the guard was asked.
-    accessible: &'a [bool],
     objects: &'a [Object],
     closed: Closed,
 }
@@ -225,12 +218,18 @@ struct Closed {
     objects: bool,
     /// Each root, or something in it.
     roots: Vec<bool>,
+    /// Whether this user can enter and write each root.
+    accessible: Vec<bool>,
 }
 
 impl Closed {
     fn look<'p>(policy: &Policy, mut objects: impl Iterator<Item = &'p PathBuf>) -> Self {
         let is_closed = |path: &PathBuf| Object::at(path).is_partly_unreadable();
-        Self { objects: objects.any(is_closed), roots: policy.write_roots.iter().map(is_closed).collect() }
+        Self {
+            objects: objects.any(is_closed),
+            roots: policy.write_roots.iter().map(is_closed).collect(),
+            accessible: policy.write_roots.iter().map(|root| is_accessible(root)).collect(),
+        }
     }
 }
 
@@ -253,7 +252,7 @@ impl Facts<'_> {
             ErrorKind::LinkSearchStopped if self.closed.roots.get(index) == Some(&true) => {
                 Ok("a root that cannot be searched".into())
             }
-            ErrorKind::RootNotAccessible if self.accessible.get(index) == Some(&false) => {
+            ErrorKind::RootNotAccessible if self.closed.accessible.get(index) == Some(&false) => {
                 Ok("not accessible".into())
             }
             ErrorKind::RootUnprovable => {
@@ -310,7 +309,7 @@ impl Facts<'_> {
         if kind == "mount" && other.is_some_and(|other| !shows(&other)) {
             return Ok(format!("{kind}, covered where it is protected"));
         }
-        if is_read_only(&root.name())
+        if is_read_only(root.name())
             || path(refusal, "other_name").is_some_and(is_read_only)
             || is_read_only(protected)
         {

@@ -231,7 +231,7 @@ impl Sight {
                     sight.directories.push(path);
                 } else if found.is_symlink() {
                     sight.links.push(path);
-                } else if found.file_type().is_file() {
+                } else if found.is_file() {
                     sight.files.push(path);
                 }
             }

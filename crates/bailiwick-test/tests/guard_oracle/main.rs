@@ -20,10 +20,10 @@ mod sys;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bailiwick_test::host::{self, Host};
-use bailiwick_test::{Need, Places, World, requires, root_cases, user_cases};
+use bailiwick_test::{Need, Places, World, process, requires, root_cases, user_cases, wait_until};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
 };
@@ -221,7 +221,11 @@ user_cases! {
         for name in ["BAILIWICK_TEST_TOOLS", "BAILIWICK_TEST_LAYOUTS", "BAILIWICK_TEST_SEED"] {
             command.envs(std::env::var_os(name).map(|value| (name, value)));
         }
-        Host::start(&places, command).finish();
+        let host = Host::start(&places, command);
+        let start = process::start_time(host.pid()).unwrap_or_default();
+        // As long as it takes: how many layouts there are is the caller's to say.
+        let _ended = wait_until(Duration::from_secs(3600), || process::pid_ended(host.pid(), start));
+        host.finish();
     }
 }
 

@@ -134,7 +134,7 @@ impl State {
                 },
                 Ok(found) if found.is_symlink() => fs::read_link(&whole)
                     .map_or_else(|error| Content::Failed(error.raw_os_error()), Content::Link),
-                Ok(found) if found.file_type().is_file() => {
+                Ok(found) if found.is_file() => {
                     fs::read(&whole).map_or_else(|error| Content::Failed(error.raw_os_error()), Content::File)
                 }
                 Ok(_) => Content::Other,
@@ -198,7 +198,7 @@ pub(crate) fn open_up(base: &Path) {
     let mut pending = vec![base.to_owned()];
     while let Some(at) = pending.pop() {
         let Ok(found) = fs::symlink_metadata(&at) else { continue };
-        if found.is_symlink() || (!found.is_dir() && !found.file_type().is_file()) {
+        if found.is_symlink() || (!found.is_dir() && !found.is_file()) {
             continue;
         }
         if found.permissions().mode() & 0o700 != 0o700 {

@@ -62,6 +62,10 @@ pub use verdict::{Comparison, Decision, Fact, Meeting, Relation, RootVerdict, Ve
 ///
 /// # Security
 /// True at one instant. [`Grant::recheck`] asks again, before every command.
+///
+/// The lower layers of an overlay are found by the paths that it was mounted with, and no call of the kernel tells which
+/// directories they are. Where one was moved away or unmounted since, and another directory has its path now, that one
+/// is compared in its place.
 pub fn issue(policy: &Policy, protected: ProtectedSet) -> Result<Grant, Error> {
     issue_after(policy, protected, Searched::default())
 }

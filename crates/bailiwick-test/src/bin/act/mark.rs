@@ -81,7 +81,7 @@ impl Marker {
             let Ok(found) = fs::symlink_metadata(&path) else { continue };
             if found.is_dir() {
                 pending.push(path);
-            } else if found.file_type().is_file() {
+            } else if found.is_file() {
                 self.append(directory, &path, is_writable)?;
             }
         }
