@@ -212,6 +212,8 @@ impl SessionBuilder {
             .and_then(|()| null())
             .and_then(|null| Ok((null, place.open()?)));
         let (null, store) = checked.inspect_err(|_| temporary.remove_empty())?;
+        let (temporary, store) = (Arc::new(temporary), Arc::new(store));
+        let made = Made(Some((Arc::clone(&temporary), Arc::clone(&store))));
         // Its descriptors first: with thousands of roots there may be none for a second grant beside it.
         let searched = grant.searched();
         drop(grant);
@@ -219,15 +221,8 @@ impl SessionBuilder {
             Ok(protected) => issue(&self.policy, protected, searched).await,
             Err(error) => Err(error),
         };
-        let started = granted.and_then(|grant| Ok((grant, worker::start(self.image, &temporary)?)));
-        let (grant, keeper, link) = match started {
-            Ok((grant, (keeper, link))) => (grant, keeper, link),
-            Err(error) => {
-                temporary.remove_empty();
-                store.unmake();
-                return Err(error);
-            }
-        };
+        let grant = granted?;
+        let (keeper, link) = worker::start(self.image, &temporary)?;
         let (shared, ready) = Shared::new(link, keeper);
         tokio::spawn(Arc::clone(&shared).follow());
 
@@ -245,11 +240,11 @@ impl SessionBuilder {
                 // So that nothing is left when the error is seen; the error is the same if it takes longer.
                 let mut end = shared.keeper_end();
                 drop(tokio::time::timeout(SET_UP_END, end.wait_for(Option::is_some)).await);
-                store.unmake();
                 return Err(error);
             }
         };
         undo.keep();
+        made.keep();
         tracing::info!(store = %store.dir().canonical().display(), "session opened");
         Ok(Session {
             shared,
@@ -284,6 +279,24 @@ async fn set_up(shared: &Shared, ready: oneshot::Receiver<Event>) -> Result<(), 
             .number("errno", errno)
             .source(std::io::Error::from_raw_os_error(errno))),
         _ => Err(unexpected()),
+    }
+}
+
+/// Takes back what was made for a session that does not come about: refused, or not waited for.
+struct Made(Option<(Arc<TemporaryDir>, Arc<StoreDir>)>);
+
+impl Made {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Some((temporary, store)) = &self.0 {
+            temporary.remove_empty();
+            store.unmake();
+        }
     }
 }
 

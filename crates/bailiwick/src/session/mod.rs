@@ -60,8 +60,8 @@ pub struct Session {
     active: tokio::sync::RwLock<Active>,
     /// The report of the close that succeeded.
     closed: tokio::sync::Mutex<Option<CloseReport>>,
-    store: StoreDir,
-    temporary: TemporaryDir,
+    store: Arc<StoreDir>,
+    temporary: Arc<TemporaryDir>,
     /// Everything opened for reading and writing that commands without one get: `/dev/null`.
     null: std::os::fd::OwnedFd,
     /// The limit on open files that commands get where the policy sets none.

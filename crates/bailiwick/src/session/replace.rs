@@ -13,7 +13,7 @@ use bailiwick_wire::{Event, Request, Unusable};
 use tokio::sync::oneshot;
 
 use super::Session;
-use super::check::issue;
+use super::check::{check, issue};
 use super::state::{Progress, Shared, unexpected, worker_lost};
 use crate::error::{Error, ErrorKind, Field, Quoted, Ran};
 use crate::guard::Grant;
@@ -81,7 +81,14 @@ impl<'s> Replace<'s> {
         let mut policy = active.grant.policy().clone();
         policy.write_roots = self.roots;
         let (protected, searched) = (active.grant.protected().clone(), active.grant.searched());
-        let grant = issue(&policy, protected, searched).await?;
+        let grant = match issue(&policy, protected, searched).await {
+            Ok(grant) => grant,
+            Err(error) => {
+                // Where it is refused for an alias, the grant in force may have one too, and what runs is marked.
+                let _marked = check(&session.shared, &active.grant).await;
+                return Err(error);
+            }
+        };
         clear(&session.shared, self.when_busy).await?;
         // One that was dropped half-way must be over first: the worker may still be confining itself to it.
         if let Some((epoch, answer)) = &mut active.unanswered {

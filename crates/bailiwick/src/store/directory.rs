@@ -78,7 +78,7 @@ impl StoreDir {
     /// Takes back what this opening made, when the session does not come about: a refused one leaves no store.
     ///
     /// Only what is empty but for our own files goes. A store that was there before stays as it is.
-    pub(crate) fn unmake(self) {
+    pub(crate) fn unmake(&self) {
         let Some(name) = &self.made else { return };
         // Where one step fails there is something else in it, and the next ones fail too: it stays.
         let none = AtFlags::empty();

@@ -58,13 +58,22 @@ impl Comparison<'_> {
         parts.extend(writable.map(|Beneath { mount, fd }| {
             Part::new(mount, fd.as_ref().map(OwnedFd::as_fd), &mount.point, whole(mount))
         }));
+        // What this process lives in was put together before it, out of its sight, as a container is. Any other overlay
+        // was mounted where its layers can be, and a lower one that shows nothing of itself is told by nothing.
+        let home = PinnedDir::open(Path::new("/"))?.id().mount;
+        let home = outlook.table.get(home).map(|mount| mount.device);
         for (number, views) in outlook.views.iter().enumerate() {
             if views.unlisted {
                 continue;
             }
             for unresolved in each_overlay(&views.layers_unresolved) {
+                let mut all = views.layers_unresolved.iter();
+                let lower = all.find(|other| other.is_lower && other.device == unresolved.device);
                 for part in parts.iter_mut().filter(|part| part.mount.device != unresolved.device) {
-                    self.part_elsewhere(part, number, unresolved)?;
+                    match lower {
+                        Some(lower) if home != Some(lower.device) => self.doubt(number, lower, LOST_LOWER),
+                        _ => self.part_elsewhere(part, number, unresolved)?,
+                    }
                 }
             }
             for unresolved in each_overlay(&views.uppers_unresolved) {
@@ -318,6 +327,10 @@ pub(super) fn several_names(file: &Path) -> String {
 }
 
 /// The first of each overlay.
+/// What is told of a lower layer that may be the root.
+const LOST_LOWER: &str =
+    "a lower layer may show nothing of itself, so the root may be that layer, hold it or lie in it";
+
 fn each_overlay(unresolved: &[Unresolved]) -> impl Iterator<Item = &Unresolved> {
     let mut seen = HashSet::new();
     unresolved.iter().filter(move |unresolved| seen.insert(unresolved.device))

@@ -154,6 +154,15 @@ pub(crate) struct Unresolved {
     /// The layer, as whoever mounted it wrote it.
     pub(crate) layer: PathBuf,
     pub(crate) why: &'static str,
+    /// It is, or may be, one that the overlay only reads.
+    pub(crate) is_lower: bool,
+}
+
+impl Unresolved {
+    fn into_lower(mut self) -> Self {
+        self.is_lower = true;
+        self
+    }
 }
 
 /// Everything that is known about where one object is.

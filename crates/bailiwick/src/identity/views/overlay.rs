@@ -102,11 +102,11 @@ impl<'t> Overlays<'t> {
                     Ok(layer) => {
                         let covered = self.covered(device, lower, &layer);
                         if covered.is_empty() {
-                            unresolved.push(itself(device, lower));
+                            unresolved.push(itself(device, lower).into_lower());
                         }
                         found.extend(covered);
                     }
-                    Err(fault) => unresolved.push(fault),
+                    Err(fault) => unresolved.push(fault.into_lower()),
                 }
             }
         }
@@ -120,6 +120,7 @@ impl<'t> Overlays<'t> {
                 device: mount.device,
                 layer: PathBuf::new(),
                 why: "the options of the overlay cannot be read",
+                is_lower: true,
             });
             return Ok(written);
         };
@@ -133,6 +134,7 @@ impl<'t> Overlays<'t> {
                     device: mount.device,
                     layer: upper.clone(),
                     why: "its path leads to another directory by now",
+                    is_lower: false,
                 }),
                 Err(fault) => written.unresolved.push(fault),
             }
@@ -168,7 +170,7 @@ impl<'t> Overlays<'t> {
     }
 
     fn resolve(&self, device: Device, path: &Path) -> Result<Result<Layer, Unresolved>, Fault> {
-        let unresolved = |why| Ok(Err(Unresolved { device, layer: path.into(), why }));
+        let unresolved = |why| Ok(Err(Unresolved { device, layer: path.into(), why, is_lower: false }));
         if !path.is_absolute() {
             return unresolved("whoever mounted the overlay wrote a relative path");
         }
@@ -189,7 +191,7 @@ impl<'t> Overlays<'t> {
 
 /// An overlay is no layer of itself: it covers the one at its path.
 fn itself(device: Device, layer: &Path) -> Unresolved {
-    Unresolved { device, layer: layer.into(), why: "its path leads to the overlay itself" }
+    Unresolved { device, layer: layer.into(), why: "its path leads to the overlay itself", is_lower: false }
 }
 
 /// Whether a directory is what an overlay writes to, as far as file handles or birth times tell: its path may have been
