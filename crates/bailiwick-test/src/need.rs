@@ -11,7 +11,7 @@ use landlock::{
     ABI, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, RulesetStatus, Scope,
 };
 
-use crate::{act, case};
+use crate::{act, case, machine};
 
 /// Something that a test cannot do without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,11 +50,13 @@ pub enum Need {
     CoreFiles,
     /// A btrfs can be made in a file and mounted by loop device.
     Btrfs,
+    /// A machine with another kernel can be emulated: `qemu`, and the kernels that `.ci/kernels` brings.
+    OtherKernels,
 }
 
 impl Need {
     /// Every need, in the order of the table in `tests/skips.toml`.
-    pub const ALL: [Need; 17] = [
+    pub const ALL: [Need; 18] = [
         Need::Root,
         Need::Landlock,
         Need::LandlockAbi6,
@@ -72,6 +74,7 @@ impl Need {
         Need::Vsock,
         Need::CoreFiles,
         Need::Btrfs,
+        Need::OtherKernels,
     ];
 
     /// Its name in the ledger, in `BAILIWICK_TEST_REQUIRE` and in `tests/skips.toml`.
@@ -95,6 +98,7 @@ impl Need {
             Need::Vsock => "vsock",
             Need::CoreFiles => "core-files",
             Need::Btrfs => "btrfs",
+            Need::OtherKernels => "other-kernels",
         }
     }
 
@@ -123,6 +127,7 @@ impl Need {
             Need::Vsock => act_succeeds(&["socket", "vsock", "stream", "0"]),
             Need::CoreFiles => core_files(),
             Need::Btrfs => runs(Path::new("mkfs.btrfs"), "--version").and_then(|()| loop_device()),
+            Need::OtherKernels => machine::probe(),
         }
     }
 }
