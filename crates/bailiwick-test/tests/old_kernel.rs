@@ -1,5 +1,5 @@
-//! What only other kernels show: directories that fold case (ext4), shares without a cache (9p), and a Landlock and a
-//! mount table of years ago. Each test boots one kernel in an emulated machine, once for all cases.
+//! What only other kernels show: directories that fold case (ext4), shares without a cache (9p), roots that are another
+//! object at each lookup (FUSE), and a Landlock and a mount table of years ago. Each test boots one kernel in an emulated machine, once for all cases.
 //!
 //! The old kernel's Landlock cannot refuse `truncate`, so no session opens there, whatever is accepted; guard and naive
 //! wrapper are tried. On the new one sessions open, and roots are replaced.
@@ -145,7 +145,31 @@ impl Scenes {
         );
         assert_refused(&later["during"], ErrorKind::RootOverlap);
         self.assert_shares();
+        self.assert_lookups();
         assert!(self.scenes.is_empty(), "nobody looked at {:?}", self.scenes);
+    }
+
+    /// Where a directory is another object at each lookup, holding it open does not help, and the session is refused:
+    /// at open and at replace, with the grant before left in force. The twin keeps its object.
+    fn assert_lookups(&mut self) {
+        for (name, kept) in [("lookups lost", false), ("lookups kept", true)] {
+            let scene = self.take(name);
+            let (opened, replaced) = (&scene["open"]["opened"], &scene["open"]["replaced"]);
+            assert_eq!(scene["naive"]["exists"], kept, "{scene}");
+            if !self.has_sessions() {
+                assert_unsupported(opened);
+                assert_unsupported(&replaced["unopened"]);
+            } else if kept {
+                let created = json!({ "granted": true, "done": true, "errno": "", "exists": true });
+                assert_eq!((opened, replaced), (&created, &created), "{scene}");
+            } else {
+                for refusal in [opened, &replaced["refusal"]] {
+                    assert_refused(refusal, ErrorKind::RootNotEnforceable);
+                    assert_eq!(refusal["fs_type"], "fuse", "{scene}");
+                }
+                assert_eq!(replaced["still"], made(), "{scene}");
+            }
+        }
     }
 
     /// Without a cache, the rule of the naive wrapper lies on an inode that no later lookup finds: all is refused. A

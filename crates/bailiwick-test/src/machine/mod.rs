@@ -23,8 +23,8 @@ use crate::{tool, wait_until};
 pub const END: &str = "the machine has said everything";
 
 /// What is loaded in the machine, with all that it depends on. ext4 asks for its checksum by name.
-const MODULES: [&str; 7] =
-    ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "overlay", "9pnet_virtio", "9p"];
+const MODULES: [&str; 8] =
+    ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "overlay", "9pnet_virtio", "9p", "fuse"];
 
 /// Far more than a loaded machine needs, and less than what nextest gives a test.
 const LIMIT: Duration = Duration::from_secs(270);
@@ -148,7 +148,7 @@ fn read(said: &str) -> Result<Vec<serde_json::Value>, String> {
 
 fn first_file_system(kernel: Kernel) -> Vec<u8> {
     let mut archive = Archive::default();
-    for directory in ["/proc", "/sys", "/dev", "/tmp", "/m", "/share", "/cached", "/t", "/bind"] {
+    for directory in ["/proc", "/sys", "/dev", "/tmp", "/m", "/share", "/cached", "/t", "/bind", "/lookups"] {
         archive.directory(Path::new(directory));
     }
     // Before anything is mounted: a program without open standard streams gets `/dev/null`, or does not start.

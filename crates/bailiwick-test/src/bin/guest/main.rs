@@ -12,6 +12,7 @@
 mod attempt;
 mod boot;
 mod folding;
+mod fuse;
 mod hardened;
 mod overlay;
 mod share;
