@@ -127,9 +127,16 @@ impl Scenes {
             let ways: &[&str] = if name == "ascii" { &EVERY_WAY } else { &["explain", "issue"] };
             self.assert_reached(&format!("inside {name}"), ways, "inside", None);
             self.assert_reached(&format!("part {name}"), ways, "alias", Some("mount"));
+            // The mount table has another spelling than the disk.
+            let (shown, end) =
+                (self.take(&format!("shown {name}")), format!("{name} is spelled as on the disk"));
+            let store = shown["store"].as_str().unwrap().strip_prefix("/m").unwrap().to_owned();
+            assert_ne!(shown["whole"], store, "{end}");
+            assert_ne!(shown["part"], format!("{store}/sub"), "{end}");
             // What the mount shows is the very directory of the store.
             self.assert_reached(&format!("whole {name}"), ways, "inside", None);
         }
+        self.assert_files();
         assert_eq!(self.take("fixture plain")["same"], false);
         for (name, relation, alias) in REACHED {
             self.assert_reached(name, &EVERY_WAY, relation, alias);
@@ -147,6 +154,20 @@ impl Scenes {
         self.assert_shares();
         self.assert_lookups();
         assert!(self.scenes.is_empty(), "nobody looked at {:?}", self.scenes);
+    }
+
+    /// Files that are protected by one spelling and mounted in the root by another.
+    fn assert_files(&mut self) {
+        for (name, granted) in [("secret", false), ("database", false), ("beside", false), ("twin", true)] {
+            let scene = self.take(&format!("file {name}"));
+            assert_eq!(scene["naive"]["changed"], true, "{scene}");
+            if granted {
+                assert_eq!(scene["explain"]["granted"], true, "{scene}");
+            } else {
+                assert_refused(&scene["explain"], ErrorKind::RootOverlap);
+                assert_eq!(scene["explain"]["alias"], "mount", "{scene}");
+            }
+        }
     }
 
     /// Where a directory is another object at each lookup, holding it open does not help, and the session is refused:

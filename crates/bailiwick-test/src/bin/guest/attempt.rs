@@ -78,7 +78,7 @@ impl Kernel {
     }
 
     /// A write by the name that the root gives, under the naive wrapper.
-    fn naive(&self, layout: &Layout<'_>) -> Value {
+    pub(crate) fn naive(&self, layout: &Layout<'_>) -> Value {
         let (report, changed) = world(layout, || self.naively(layout.root, &["open-append", layout.reach]));
         json!({ "done": report.ok, "errno": report.name, "changed": changed })
     }
@@ -118,7 +118,12 @@ pub(crate) fn session(store: &str) -> SessionBuilder {
 }
 
 fn explain(layout: &Layout<'_>) -> Value {
-    match session(layout.store).write_root(layout.root).explain() {
+    explanation(session(layout.store).write_root(layout.root))
+}
+
+/// What the guard says of a session before it is opened.
+pub(crate) fn explanation(session: SessionBuilder) -> Value {
+    match session.explain() {
         Ok(verdict) if verdict.granted => granted(),
         Ok(verdict) => {
             let first = verdict.roots.iter().flat_map(|root| &root.refusals).chain(&verdict.refusals).next();

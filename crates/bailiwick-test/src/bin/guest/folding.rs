@@ -7,7 +7,7 @@ use rustix::fs::{IFlags, ioctl_setflags};
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use serde_json::{Value, json};
 
-use crate::attempt::{Kernel, Layout, granted, issue, refusal};
+use crate::attempt::{Kernel, Layout, explanation, granted, issue, refusal, session};
 
 /// Store and root by one name that two spellings have, in a directory that folds case.
 const SPELLINGS: [(&str, &str, &str); 6] = [
@@ -38,12 +38,15 @@ pub(crate) fn run(kernel: &Kernel, say: &mut impl FnMut(Value)) {
         // The mount shows the spelling that was looked up last, not the one on the disk.
         forget_names();
         mount_bind(&root, "/bind").unwrap();
+        let part = shown();
         say(attempt("part", "/bind", "/bind/f"));
         unmount("/bind", UnmountFlags::empty()).unwrap();
         forget_names();
         mount_bind(&other, "/bind").unwrap();
+        let whole = shown();
         say(attempt("whole", "/bind/SUB", "/bind/SUB/F"));
         unmount("/bind", UnmountFlags::empty()).unwrap();
+        say(json!({ "scene": format!("shown {spelling}"), "store": store, "part": part, "whole": whole }));
     }
     let (store, kept, reach) = ("/m/fold/P", "/m/fold/P/sub/f", "/m/fold/p/sub/f");
     say(kernel.attempt(&Layout { name: "same", store, root: "/m/fold/p", kept, reach }));
@@ -58,6 +61,7 @@ pub(crate) fn run(kernel: &Kernel, say: &mut impl FnMut(Value)) {
     unmount("/bind", UnmountFlags::empty()).unwrap();
     twins(kernel, say);
     hard_link(kernel, say);
+    files(kernel, say);
     later(say);
 }
 
@@ -98,6 +102,25 @@ fn hard_link(kernel: &Kernel, say: &mut impl FnMut(Value)) {
     say(kernel.attempt(&Layout { name: "twin link", store, root, kept, reach: kept }));
 }
 
+/// A protected file, a database and one of the files beside it, each by another spelling than the one on the disk, and
+/// mounted in the root by that. The twin is a file beside them.
+fn files(kernel: &Kernel, say: &mut impl FnMut(Value)) {
+    fs::create_dir_all("/m/files").unwrap();
+    fs::write("/m/files/at", "").unwrap();
+    let store = "/m/fold/P";
+    for (name, file) in [("secret", "secret"), ("database", "db"), ("beside", "db-wal"), ("twin", "other")] {
+        let kept = format!("/m/fold/{file}");
+        fs::write(&kept, "kept").unwrap();
+        forget_names();
+        mount_bind(&kept, "/m/files/at").unwrap();
+        let layout = Layout { name, store, root: "/m/files", kept: &kept, reach: "/m/files/at" };
+        let (naive, asked) = (kernel.naive(&layout), session(store).protect("/m/fold/SECRET"));
+        let asked = explanation(asked.protect_database("/m/fold/DB").write_root("/m/files"));
+        say(json!({ "scene": format!("file {name}"), "naive": naive, "explain": asked }));
+        unmount("/m/files/at", UnmountFlags::empty()).unwrap();
+    }
+}
+
 /// An alias that appears under a grant is found before the next command, and its end too.
 fn later(say: &mut impl FnMut(Value)) {
     let name = "later";
@@ -120,9 +143,19 @@ fn make(directory: &str) {
     fs::write(format!("{directory}/sub/f"), "kept").unwrap();
 }
 
-/// Whatever spelling names had until now is not remembered.
+/// Whatever spelling names had until now is not remembered. A name that was used is spared once.
 fn forget_names() {
-    fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+    rustix::fs::sync();
+    for _ in 0..3 {
+        fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+    }
+}
+
+/// What the mount table says that the mount at `/bind` shows.
+fn shown() -> String {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|line| line.split(' ').nth(4) == Some("/bind")).unwrap();
+    line.split(' ').nth(3).unwrap().to_owned()
 }
 
 fn inode(path: &str) -> Option<(u64, u64)> {
