@@ -10,6 +10,7 @@
 //!   or under `naive`, a deliberately incomplete Landlock wrapper (the proof that a test catches a hole).
 //! - [`boundary`]: proves that a session refuses an act because of the layer that is said to stop it, with
 //!   worker [images](image) that lack that layer. [`calls`]: acts that are a system call or two.
+//! - [`machine`]: an emulated machine with another kernel.
 //! - [`process`]: what `/proc` says about who is still alive. [`fixture`]: proofs that a fixture is what
 //!   its test takes it for.
 //!
@@ -38,6 +39,7 @@ pub mod host;
 mod image;
 pub mod ledger;
 mod listing;
+pub mod machine;
 mod macros;
 mod need;
 pub mod places;

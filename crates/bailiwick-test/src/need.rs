@@ -11,7 +11,7 @@ use landlock::{
     ABI, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, RulesetStatus, Scope,
 };
 
-use crate::{act, case};
+use crate::{act, case, machine};
 
 /// Something that a test cannot do without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,11 +54,13 @@ pub enum Need {
     Fuse,
     /// An exfat can be made in a file and served by `exfat-fuse`.
     ExfatFuse,
+    /// A machine with another kernel can be emulated: `qemu`, and the kernels that `.ci/kernels` brings.
+    OtherKernels,
 }
 
 impl Need {
     /// Every need, in the order of the table in `tests/skips.toml`.
-    pub const ALL: [Need; 19] = [
+    pub const ALL: [Need; 20] = [
         Need::Root,
         Need::Landlock,
         Need::LandlockAbi6,
@@ -78,6 +80,7 @@ impl Need {
         Need::Btrfs,
         Need::Fuse,
         Need::ExfatFuse,
+        Need::OtherKernels,
     ];
 
     /// Its name in the ledger, in `BAILIWICK_TEST_REQUIRE` and in `tests/skips.toml`.
@@ -103,6 +106,7 @@ impl Need {
             Need::Btrfs => "btrfs",
             Need::Fuse => "fuse",
             Need::ExfatFuse => "exfat-fuse",
+            Need::OtherKernels => "other-kernels",
         }
     }
 
@@ -135,6 +139,7 @@ impl Need {
             Need::ExfatFuse => runs(Path::new("mount.exfat-fuse"), "-V")
                 .and_then(|()| on_path("mkfs.exfat").ok_or("mkfs.exfat is not on PATH".to_owned()))
                 .and_then(|_program| fuse_device().and_then(|()| loop_device())),
+            Need::OtherKernels => machine::probe(),
         }
     }
 }

@@ -1,0 +1,278 @@
+//! What only other kernels show: directories that fold case (ext4), shares without a cache (9p), roots that are another
+//! object at each lookup (FUSE), and a Landlock and a mount table of years ago. Each test boots one kernel in an emulated machine, once for all cases.
+//!
+//! The old kernel's Landlock cannot refuse `truncate`, so no session opens there, whatever is accepted; guard and naive
+//! wrapper are tried. On the new one sessions open, and roots are replaced.
+
+#![cfg(test)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bailiwick::ErrorKind;
+use bailiwick_test::machine::{self, Kernel};
+use bailiwick_test::{Need, requires};
+use serde_json::{Value, json};
+
+/// Names that ext4 takes for one: case, accents composed and not, letters that fold across the border of ASCII, one
+/// letter that folds to two, a letter that counts for nothing.
+const SPELLINGS: [&str; 6] = ["ascii", "accent", "decomposed", "kelvin", "sharp-s", "ignorable"];
+
+/// Layouts in which a command could reach the store, by relation and kind of alias.
+const REACHED: [(&str, &str, Option<&str>); 7] = [
+    ("same", "same", None),
+    ("around", "around", None),
+    ("around, above", "around", None),
+    ("link", "alias", Some("hard-link")),
+    ("overlay lower", "alias", Some("overlay-layer")),
+    ("overlay upper", "alias", Some("overlay-layer")),
+    ("overlay merged", "alias", Some("overlay-merged")),
+];
+
+/// Layouts that differ from those in one fact.
+const APART: [&str; 7] =
+    ["twin name", "twin bind", "twin plain", "twin plain bind", "twin link", "twin overlay", "twin share"];
+
+/// In how many ways the guard is asked.
+const EVERY_WAY: [&str; 4] = ["explain", "issue", "open", "replace"];
+
+/// What a machine said, scene by scene.
+struct Scenes {
+    kernel: Kernel,
+    scenes: BTreeMap<String, Value>,
+}
+
+impl Scenes {
+    fn of(kernel: Kernel) -> Self {
+        let (work, share) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let said = machine::boot(kernel, work.path(), share.path());
+        assert_only(share.path(), &["P", "W", "sub"]);
+        // Trying whether a root can be written leaves nothing.
+        assert_only(&share.path().join("W"), &["sub"]);
+        let mut scenes = BTreeMap::new();
+        for line in said.lines {
+            let name = line["scene"].as_str().unwrap().to_owned();
+            assert!(scenes.insert(name, line).is_none(), "a scene was played twice");
+        }
+        println!("{kernel:?}: {} scenes in {:?}", scenes.len(), said.took);
+        Self { kernel, scenes }
+    }
+
+    /// Takes a scene away, so that none is left that nobody looked at.
+    fn take(&mut self, name: &str) -> Value {
+        self.scenes
+            .remove(name)
+            .unwrap_or_else(|| panic!("the scene `{name}` was not played: {:?}", self.scenes))
+    }
+
+    fn has_sessions(&self) -> bool {
+        self.kernel == Kernel::New
+    }
+
+    /// The guard refuses in every way in which it was asked. Roots can be replaced only where a session opens.
+    #[track_caller]
+    fn assert_refused(&self, scene: &Value, ways: &[&str], kind: ErrorKind) {
+        for way in ways {
+            if *way == "replace" && !self.has_sessions() {
+                assert_unsupported(&scene["replace"]["unopened"]);
+            } else {
+                assert_refused(&scene[way], kind);
+            }
+        }
+    }
+
+    /// The naive wrapper writes the store's file through the root, and the guard refuses the root.
+    #[track_caller]
+    fn assert_reached(&mut self, name: &str, ways: &[&str], relation: &str, alias: Option<&str>) {
+        let scene = self.take(name);
+        assert_eq!(scene["naive"], json!({ "done": true, "errno": "", "changed": true }), "{scene}");
+        self.assert_refused(&scene, ways, ErrorKind::RootOverlap);
+        for way in ways.iter().filter(|way| **way != "replace" || self.has_sessions()) {
+            let refusal = &scene[way];
+            assert_eq!(
+                (&refusal["relation"], refusal["alias"].as_str()),
+                (&json!(relation), alias),
+                "{way}: {scene}"
+            );
+        }
+    }
+
+    /// Neither the naive wrapper nor a session reaches the store's file through the root, and the root is granted.
+    #[track_caller]
+    fn assert_apart(&mut self, name: &str) {
+        let scene = self.take(name);
+        assert_eq!(scene["naive"], json!({ "done": false, "errno": "EACCES", "changed": false }), "{scene}");
+        for way in ["explain", "issue"] {
+            assert_eq!(scene[way]["granted"], true, "{scene}");
+        }
+        if self.has_sessions() {
+            for way in ["open", "replace"] {
+                let used = json!({
+                    "granted": true,
+                    "made": "", "made_exists": true,
+                    "done": false, "errno": "EACCES", "changed": false,
+                });
+                assert_eq!(scene[way], used, "{way}: {scene}");
+            }
+        } else {
+            assert_unsupported(&scene["open"]);
+            assert_unsupported(&scene["replace"]["unopened"]);
+        }
+    }
+
+    /// All that is true on both kernels.
+    fn assert_all(mut self) {
+        for name in SPELLINGS {
+            assert_eq!(self.take(&format!("fixture {name}"))["same"], true, "{name}");
+            let ways: &[&str] = if name == "ascii" { &EVERY_WAY } else { &["explain", "issue"] };
+            self.assert_reached(&format!("inside {name}"), ways, "inside", None);
+            self.assert_reached(&format!("part {name}"), ways, "alias", Some("mount"));
+            // The mount table has another spelling than the disk.
+            let (shown, end) =
+                (self.take(&format!("shown {name}")), format!("{name} is spelled as on the disk"));
+            let store = shown["store"].as_str().unwrap().strip_prefix("/m").unwrap().to_owned();
+            assert_ne!(shown["whole"], store, "{end}");
+            assert_ne!(shown["part"], format!("{store}/sub"), "{end}");
+            // What the mount shows is the very directory of the store.
+            self.assert_reached(&format!("whole {name}"), ways, "inside", None);
+        }
+        self.assert_files();
+        assert_eq!(self.take("fixture plain")["same"], false);
+        for (name, relation, alias) in REACHED {
+            self.assert_reached(name, &EVERY_WAY, relation, alias);
+        }
+        for name in APART {
+            self.assert_apart(name);
+        }
+        let later = self.take("later");
+        assert_eq!(
+            (&later["before"]["granted"], &later["after"]["granted"]),
+            (&json!(true), &json!(true)),
+            "{later}"
+        );
+        assert_refused(&later["during"], ErrorKind::RootOverlap);
+        self.assert_shares();
+        self.assert_lookups();
+        assert!(self.scenes.is_empty(), "nobody looked at {:?}", self.scenes);
+    }
+
+    /// Files that are protected by one spelling and mounted in the root by another.
+    fn assert_files(&mut self) {
+        for (name, granted) in [("secret", false), ("database", false), ("beside", false), ("twin", true)] {
+            let scene = self.take(&format!("file {name}"));
+            assert_eq!(scene["naive"]["changed"], true, "{scene}");
+            if granted {
+                assert_eq!(scene["explain"]["granted"], true, "{scene}");
+            } else {
+                assert_refused(&scene["explain"], ErrorKind::RootOverlap);
+                assert_eq!(scene["explain"]["alias"], "mount", "{scene}");
+            }
+        }
+    }
+
+    /// Where a directory is another object at each lookup, holding it open does not help, and the session is refused:
+    /// at open and at replace, with the grant before left in force. The twin keeps its object.
+    fn assert_lookups(&mut self) {
+        for (name, kept) in [("lookups lost", false), ("lookups kept", true)] {
+            let scene = self.take(name);
+            let (opened, replaced) = (&scene["open"]["opened"], &scene["open"]["replaced"]);
+            assert_eq!(scene["naive"]["exists"], kept, "{scene}");
+            if !self.has_sessions() {
+                assert_unsupported(opened);
+                assert_unsupported(&replaced["unopened"]);
+            } else if kept {
+                let created = json!({ "granted": true, "done": true, "errno": "", "exists": true });
+                assert_eq!((opened, replaced), (&created, &created), "{scene}");
+            } else {
+                for refusal in [opened, &replaced["refusal"]] {
+                    assert_refused(refusal, ErrorKind::RootNotEnforceable);
+                    assert_eq!(refusal["fs_type"], "fuse", "{scene}");
+                }
+                assert_eq!(replaced["still"], made(), "{scene}");
+            }
+        }
+    }
+
+    /// Without a cache, the rule of the naive wrapper lies on an inode that no later lookup finds: all is refused. A
+    /// session holds its roots open, so that there is nothing to look up anew: all works. Never is one opened in which
+    /// every write fails.
+    fn assert_shares(&mut self) {
+        let (lost, kept) = (
+            json!({ "done": false, "errno": "EACCES", "exists": false }),
+            json!({ "done": true, "errno": "", "exists": true }),
+        );
+        for (name, naive) in [("share", lost), ("share cached", kept.clone()), ("share whole", kept)] {
+            let scene = self.take(name);
+            assert_eq!(scene["naive"], naive, "{scene}");
+            if self.has_sessions() {
+                let made = made();
+                assert_eq!(scene["open"], json!({ "granted": true, "made": made, "again": made }), "{scene}");
+            } else {
+                assert_unsupported(&scene["open"]);
+            }
+        }
+        // Names and numbers tell nothing there, so a store and a root on one share cannot be told apart.
+        for (name, naive) in [("store on the share", false), ("store on the share, twice mounted", true)] {
+            let scene = self.take(name);
+            assert_eq!(scene["naive"]["changed"], naive, "{scene}");
+            self.assert_refused(&scene, &EVERY_WAY, ErrorKind::RootUnprovable);
+        }
+    }
+}
+
+/// What a session says that wrote in its root and below.
+fn made() -> Value {
+    let made = |name| json!({ "name": name, "done": true, "errno": "", "exists": true });
+    json!([made("new"), made("sub/new")])
+}
+
+#[track_caller]
+fn assert_refused(refusal: &Value, kind: ErrorKind) {
+    let seen = (&refusal["granted"], &refusal["code"], &refusal["ran"]);
+    assert_eq!(seen, (&json!(false), &json!(kind.code()), &json!("Nothing")), "{refusal}");
+}
+
+/// The answer of a kernel on which no session can be had.
+#[track_caller]
+fn assert_unsupported(refusal: &Value) {
+    assert_refused(refusal, ErrorKind::PlatformUnsupported);
+    assert_eq!(refusal["needs"], "Landlock", "{refusal}");
+}
+
+#[track_caller]
+fn assert_only(directory: &Path, expected: &[&str]) {
+    let list = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = list.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, expected, "in {}", directory.display());
+}
+
+/// The guard on a kernel without system calls for the mount table and without handles that tell layers apart.
+#[test]
+fn old_kernel() {
+    requires!(Need::OtherKernels, "boots a kernel whose Landlock is old");
+    let mut scenes = Scenes::of(Kernel::Old);
+    let facts = scenes.take("facts");
+    for fact in ["truncate", "scopes", "statmount", "identifying_handles"] {
+        assert_eq!(facts[fact], false, "{fact}");
+    }
+    let hardened = scenes.take("hardened");
+    assert_unsupported(&hardened["open"]);
+    scenes.assert_all();
+}
+
+/// Sessions on file systems that this machine's own kernel does not have.
+#[test]
+fn new_kernel() {
+    requires!(Need::OtherKernels, "boots a kernel that folds case");
+    let mut scenes = Scenes::of(Kernel::New);
+    let facts = scenes.take("facts");
+    for fact in ["truncate", "scopes", "statmount", "identifying_handles"] {
+        assert_eq!(facts[fact], true, "{fact}");
+    }
+    // What the host forbids anyway takes nothing away from a session.
+    let hardened = scenes.take("hardened");
+    let set = json!(["yama/ptrace_scope", "io_uring_disabled", "unprivileged_userns_clone"]);
+    assert_eq!((&hardened["set"], &hardened["open"]["made"]), (&set, &made()), "{hardened}");
+    scenes.assert_all();
+}
