@@ -139,7 +139,7 @@ pub(crate) fn issue(layout: &Layout<'_>) -> Result<guard::Grant, Error> {
 }
 
 /// Opens a session with the root, and writes by the root's name of the file.
-async fn open(layout: &Layout<'_>) -> Value {
+pub(crate) async fn open(layout: &Layout<'_>) -> Value {
     match session(layout.store).write_root(layout.root).open().await {
         Ok(session) => used(session, layout).await,
         Err(error) => refusal(&error),
