@@ -146,6 +146,8 @@ impl Host {
             .env("LANG", "C.UTF-8")
             .env(PART, part)
             .env(WORLD, places.path())
+            // A plain user cannot look for the programs where they were built.
+            .envs(std::env::var_os(tool::TOOLS).map(|tools| (tool::TOOLS, tools)))
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(output(()))

@@ -131,7 +131,9 @@ cases! {
         let mut host = Host::start(&places, Host::command(&places, "host", "sessions"));
         let (before, after) = (host.hear("before"), host.hear("after"));
         assert_eq!(number(&after, "descriptors"), number(&before, "descriptors"), "{before} {after}");
-        assert_eq!((number(&after, "threads"), number(&after, "zombies")), (number(&before, "threads"), 0));
+        assert_eq!(number(&after, "zombies"), 0);
+        // The runtime keeps a thread that has compared roots, for the next one.
+        assert!(number(&after, "threads") <= number(&before, "threads") + 2, "{before} {after}");
         let grown = number(&after, "resident_kib").saturating_sub(number(&before, "resident_kib"));
         assert!(grown < 4096, "{grown} KiB in 100 sessions");
         host.finish();

@@ -189,7 +189,7 @@ impl Scenes {
             } else {
                 for refusal in [opened, &replaced["refusal"]] {
                     assert_refused(refusal, ErrorKind::RootNotEnforceable);
-                    assert_eq!(refusal["fs_type"], "fuse", "{scene}");
+                    assert_eq!(refusal["fs_type"], "fuse.sshfs", "{scene}");
                 }
                 assert_eq!(replaced["still"], made(), "{scene}");
             }
