@@ -198,7 +198,9 @@ cases! {
         assert_eq!(done(&sh(&session, "tmux -S $TMPDIR/s list-sessions | wc -l").await).trim(), "1");
         let alive = session.processes().await.unwrap();
         assert!(alive.iter().any(|process| process.name.starts_with("tmux")), "{alive:?}");
-        assert!(close(&session).await.killed() >= 2);
+        // Whoever is on its terminal may end by itself when the server goes.
+        let report = close(&session).await;
+        assert!(report.killed() >= 1 && report.processes.len() >= 2, "{report:?}");
         places.assert_nothing_left();
 
         fs::remove_file(&named).unwrap();

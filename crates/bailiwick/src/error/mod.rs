@@ -19,7 +19,7 @@ pub use field::Field;
 pub use kind::{ErrorKind, Ran, codes_document};
 pub use report::Report;
 
-pub(crate) use quoted::{Quoted, path_json};
+pub(crate) use quoted::{Quoted, optional_path_json, path_json};
 pub(crate) use system_call::SystemCall;
 
 /// Why bailiwick refused, or could not do, what was asked.

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Serializer, ser::SerializeStruct as _};
 
@@ -68,6 +68,18 @@ pub(crate) fn path_json<S: Serializer>(path: &Path, serializer: S) -> Result<S::
     both.serialize_field("text", &path.to_string_lossy())?;
     both.serialize_field("hex", &hex)?;
     both.end()
+}
+
+/// As [`path_json`], with `null` for none.
+#[expect(clippy::ref_option, reason = "the signature is serde's")]
+pub(crate) fn optional_path_json<S: Serializer>(
+    path: &Option<PathBuf>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => path_json(path, serializer),
+        None => serializer.serialize_none(),
+    }
 }
 
 #[cfg(test)]

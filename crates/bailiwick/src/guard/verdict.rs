@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Serialize, Serializer};
 
 use super::protected::ProtectedKind;
-use crate::error::{Error, path_json};
+use crate::error::{Error, optional_path_json, path_json};
 use crate::identity::{AliasKind, ObjectId};
 
 /// How a write root lies to a protected object.
@@ -59,10 +59,10 @@ pub enum Fact {
         /// How it comes to have the other name.
         alias: AliasKind,
         /// The other name.
-        #[serde(serialize_with = "path")]
+        #[serde(serialize_with = "path_json")]
         name: PathBuf,
         /// Where the mount is through which it is seen.
-        #[serde(serialize_with = "optional_path")]
+        #[serde(serialize_with = "optional_path_json")]
         mount_point: Option<PathBuf>,
         /// How the root lies to the other name.
         lies: Relation,
@@ -72,7 +72,7 @@ pub enum Fact {
     /// A file in the protected object, or the object itself, has other names in the root.
     Linked {
         /// The file.
-        #[serde(serialize_with = "path")]
+        #[serde(serialize_with = "path_json")]
         file: PathBuf,
         /// How many names it has in all.
         links: u32,
@@ -99,7 +99,7 @@ pub enum Fact {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Comparison {
     /// The protected object's canonical path.
-    #[serde(serialize_with = "path")]
+    #[serde(serialize_with = "path_json")]
     pub protected: PathBuf,
     /// Why it is protected.
     pub protected_kind: ProtectedKind,
@@ -130,10 +130,10 @@ pub struct RootVerdict {
     /// Index in the policy.
     pub index: usize,
     /// The path as the caller wrote it.
-    #[serde(serialize_with = "path")]
+    #[serde(serialize_with = "path_json")]
     pub given: PathBuf,
     /// The canonical path; `None` when nothing could be opened.
-    #[serde(serialize_with = "optional_path")]
+    #[serde(serialize_with = "optional_path_json")]
     pub canonical: Option<PathBuf>,
     /// Which object it is; `None` when nothing could be opened.
     pub object: Option<ObjectId>,
@@ -162,18 +162,6 @@ impl Verdict {
     /// The first refusal, in the order of the policy.
     pub(super) fn into_refusal(self) -> Option<Error> {
         self.roots.into_iter().flat_map(|root| root.refusals).chain(self.refusals).next()
-    }
-}
-
-fn path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    path_json(path, serializer)
-}
-
-#[expect(clippy::ref_option, reason = "the signature is serde's")]
-fn optional_path<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
-    match path {
-        Some(path) => path_json(path, serializer),
-        None => serializer.serialize_none(),
     }
 }
 

@@ -1,10 +1,10 @@
 //! What casts doubt on what a command could reach.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use crate::error::{Error, ErrorKind, Field, path_json};
+use crate::error::{Error, ErrorKind, Field, optional_path_json, path_json};
 
 /// Something that was found out while a command ran, and that its outcome has to be read with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -20,10 +20,10 @@ pub enum Mark {
         /// The refusal in words.
         message: String,
         /// The protected object.
-        #[serde(serialize_with = "path")]
+        #[serde(serialize_with = "path_json")]
         protected: PathBuf,
         /// The name in the root, where there is one.
-        #[serde(serialize_with = "optional_path")]
+        #[serde(serialize_with = "optional_path_json")]
         other_name: Option<PathBuf>,
     },
 }
@@ -42,17 +42,5 @@ impl Mark {
             protected: path("protected").unwrap_or_default(),
             other_name: path("other_name"),
         })
-    }
-}
-
-fn path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    path_json(path, serializer)
-}
-
-#[expect(clippy::ref_option, reason = "the signature is serde's")]
-fn optional_path<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
-    match path {
-        Some(path) => path_json(path, serializer),
-        None => serializer.serialize_none(),
     }
 }

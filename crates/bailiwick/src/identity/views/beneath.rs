@@ -46,11 +46,16 @@ impl Points {
         for mount in table.iter() {
             let Some(holder) = mount.point.parent() else { continue };
             let above = match open_exact(holder) {
-                Ok(fd) => Some(walk.chain(&fd, holder)?.into_iter().map(|node| node.key).collect()),
+                Ok(fd) => match walk.chain(&fd, holder) {
+                    Ok(chain) => Some(chain.into_iter().map(|node| node.key).collect()),
+                    Err(fault @ (Fault::NoDescriptors(_) | Fault::Unsupported { .. })) => return Err(fault),
+                    Err(_) => None,
+                },
                 // Covered by another mount, which is in the table too.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-                Err(Errno::ACCESS | Errno::PERM) => None,
-                Err(errno) => return Err(failed(holder, errno)),
+                Err(errno @ (Errno::MFILE | Errno::NFILE)) => return Err(failed(holder, errno)),
+                // Not permitted, or on a file system whose server is gone: nobody's session fails for that.
+                Err(_) => None,
             };
             points.push(Point { mount: mount.id, above });
         }
@@ -74,8 +79,8 @@ impl Points {
                 Some(_) => match open_exact(&mount.point) {
                     Ok(fd) if mount_of(&fd, &mount.point)? == mount.id => Some(fd),
                     Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-                    Err(Errno::ACCESS | Errno::PERM) => None,
-                    Err(errno) => return Err(failed(&mount.point, errno)),
+                    Err(errno @ (Errno::MFILE | Errno::NFILE)) => return Err(failed(&mount.point, errno)),
+                    Err(_) => None,
                 },
                 None if by_name() => None,
                 None => continue,

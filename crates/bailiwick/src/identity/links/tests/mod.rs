@@ -51,8 +51,11 @@ fn scan(start: impl AsRef<Path>, targets: &[Target]) -> ScanReport {
     alone
 }
 
+/// By name: the report has them by number, which is the file system's to give.
 fn names(report: &ScanReport) -> Vec<PathBuf> {
-    report.names.iter().map(|(_, name)| name.clone()).collect()
+    let mut names: Vec<PathBuf> = report.names.iter().map(|(_, name)| name.clone()).collect();
+    names.sort();
+    names
 }
 
 /// Makes a directory and those above it.
