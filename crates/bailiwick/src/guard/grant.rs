@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::examine::{Basis, Examined, Meet, meet};
 use super::forbidden::Places;
@@ -13,7 +13,7 @@ use super::protected::ProtectedSet;
 use super::refusal::{self, Overlap};
 use super::verdict::Relation;
 use crate::error::{Error, ErrorKind};
-use crate::identity::{AliasKind, Fault, Key, MountTable, MountWatch, PinnedDir, Role, Walk};
+use crate::identity::{Fault, Key, MountTable, MountWatch, PinnedDir, Role, Walk};
 use crate::policy::{Network, Policy};
 
 /// Write roots that the guard has passed, held open, with the policy they belong to.
@@ -114,12 +114,20 @@ impl Grant {
     /// before the next check. A directory that somebody outside moves into a root, and that holds another name of a
     /// protected file which had several names all along, is not seen before the next grant.
     pub fn recheck(&self) -> Result<(), Error> {
-        if self.check_quickly()? { Ok(()) } else { self.check_fully() }
+        self.check_fully()
     }
 
-    /// The part of [`recheck`](Self::recheck) that takes microseconds. `false` when the rest is needed.
+    /// The part of [`recheck`](Self::recheck) that takes microseconds. `false` when the rest is needed, or is being
+    /// done for somebody else.
     pub(crate) fn check_quickly(&self) -> Result<bool, Error> {
-        let mut state = self.state();
+        match self.state.try_lock() {
+            Ok(mut state) => self.is_fresh(&mut state),
+            Err(TryLockError::Poisoned(poisoned)) => self.is_fresh(&mut poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Ok(false),
+        }
+    }
+
+    fn is_fresh(&self, state: &mut State) -> Result<bool, Error> {
         let mut walk = Walk::default();
         self.check_chains(&state.basis.outlook, &mut walk)?;
         // Remembered, because asking clears it.
@@ -138,10 +146,13 @@ impl Grant {
         Ok(!state.is_stale)
     }
 
-    /// Compares everything again.
+    /// All of [`recheck`](Self::recheck): compares everything again where something has changed.
     pub(crate) fn check_fully(&self) -> Result<(), Error> {
         let mut state = self.state();
-        state.is_stale = true;
+        if self.is_fresh(&mut state)? {
+            return Ok(());
+        }
+        let state = &mut *state;
         settled(&self.watch, || {
             let mut walk = Walk::default();
             let outlook = Outlook::look(&self.protected, &mut walk)?;
@@ -218,8 +229,8 @@ impl Grant {
         Ok(())
     }
 
-    /// Walks the chains of all views again, by the points that their mounts have now. `false` where a layer of an overlay
-    /// is no longer at its path: it may be anywhere, and only a full check looks for it.
+    /// Walks the chains of all views again, by the points that their mounts have now. `false` where nothing is
+    /// seen at one any more: what was may be anywhere, and only a full check looks for it.
     fn check_views(&self, outlook: &Outlook, walk: &mut Walk) -> Result<bool, Error> {
         let mut is_complete = true;
         if (0..outlook.views.len()).all(|number| outlook.views_of(number).next().is_none()) {
@@ -230,7 +241,7 @@ impl Grant {
             for view in outlook.views_of(number) {
                 let above =
                     view.above_now(&table, walk).map_err(|fault| object.role().fault(fault, &view.name))?;
-                is_complete &= above.is_some() || view.kind != AliasKind::OverlayLayer;
+                is_complete &= above.is_some();
                 let above = above.unwrap_or_default();
                 let above: Vec<Key> = above.iter().map(|node| node.key).collect();
                 if let Some((root, index, met)) = self.root_among(&above) {
