@@ -26,6 +26,8 @@
 //! |---|---|
 //! | `BAILIWICK_TEST_LEDGER` | file that skips are appended to; default `test-ledger.jsonl` in the target directory |
 //! | `BAILIWICK_TEST_REQUIRE` | needs, separated by commas, whose absence is a failure; `all` names every need |
+//! | `BAILIWICK_TEST_LAYOUTS` | how many generated layouts the oracle judges beyond the fixed ones |
+//! | `BAILIWICK_TEST_SEED` | the one layout that it judges instead |
 //! | `BAILIWICK_TEST_ROLE`, `_PROOF`, `_TOOLS`, `_TOOLCHAIN` | set by a case for its re-run as a plain user, not by hand |
 
 #![forbid(unsafe_code)]
