@@ -46,6 +46,6 @@ impl Kept {
     /// # Errors
     /// What is in the way, in words.
     pub fn is_fresh(&mut self) -> Result<bool, String> {
-        self.0.refresh().map(super::Freshness::is_same).map_err(|fault| fault.to_string())
+        self.0.refresh().map(super::linked::Freshness::is_same).map_err(|fault| fault.to_string())
     }
 }

@@ -56,7 +56,7 @@ impl Freshness {
     pub(super) const ALL: Self = Self { links: true, symlinks: true, unlisted: true };
 
     /// Whether all is as it was.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "_bench"))]
     pub(crate) fn is_same(self) -> bool {
         self == Self::default()
     }
