@@ -339,6 +339,19 @@ impl Pin {
         }))
     }
 
+    /// Whether its path, without a link in it, still leads to it: to the directory that would hold it, for what is not
+    /// seen.
+    pub(crate) fn is_at_its_name(&self) -> bool {
+        match self {
+            Self::Directory(dir) => dir.check_name().is_ok(),
+            Self::File(file) => {
+                let at = Look::entry(&file.at.dir, &file.at.entry, &file.at.canonical);
+                at.is_ok_and(|look| look.id.node() == file.id.node()) && file.at.dir.check_name().is_ok()
+            }
+            Self::Unseen(name) => name.dir.check_name().is_ok(),
+        }
+    }
+
     /// The directory that holds it, where that is what is held on to.
     pub(crate) fn holder_key(&self) -> Option<Key> {
         match self {

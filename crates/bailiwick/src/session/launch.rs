@@ -411,7 +411,8 @@ pub(super) async fn output(command: Command<'_>) -> Result<Output, Error> {
     let still_running = if child.progress.borrow().settled { Vec::new() } else { child.processes().await? };
     let mut marks = child.marks();
     // Once more, for what happened while it ran. What it did is done, so this refuses nothing.
-    if let Err(error) = check(&session.shared, &grant).await
+    if !grant.is_untouched()
+        && let Err(error) = check(&session.shared, &grant).await
         && let Some(mark) = Mark::of(&error)
         && !marks.contains(&mark)
     {
