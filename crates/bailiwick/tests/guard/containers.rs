@@ -99,7 +99,7 @@ impl Container {
         next_tick();
         // Made of all layers, by a copy up.
         fs::write(merged.join("etc/agent/new"), "new").unwrap();
-        for point in ["proc", "work", "data", "src", "old"] {
+        for point in ["proc", "ws", "data", "src", "old"] {
             dir(merged.join(point));
         }
         Self { disk, images, merged }
@@ -127,10 +127,10 @@ impl Container {
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// What a grant says for the workspace `/work`, this being mounted there, and the store on the overlay.
+    /// What a grant says for the workspace `/ws`, this being mounted there, and the store on the overlay.
     fn workspace(&self, source: &Path) -> Result<(), Error> {
-        self.enter(&[(source, "work")], || {
-            let grant = issue("/store", "/work", LinkSearch::default())?;
+        self.enter(&[(source, "ws")], || {
+            let grant = issue("/store", "/ws", LinkSearch::default())?;
             grant.recheck()
         })
     }
@@ -188,26 +188,26 @@ fn workspace_on_a_volume_of(container: &Container, by_handle: bool) {
     };
     container.workspace(&at("volumes/ws")).unwrap();
     // Around the upper directory, that directory, and what is private in it.
-    assert_refused("docker", "/work/id/diff");
-    assert_refused("", "/work/docker/id/diff");
-    assert_refused("docker/id", "/work/diff");
-    assert_refused("docker/id/diff", "/work");
-    assert_refused("docker/id/diff/store", "/work");
+    assert_refused("docker", "/ws/id/diff");
+    assert_refused("", "/ws/docker/id/diff");
+    assert_refused("docker/id", "/ws/diff");
+    assert_refused("docker/id/diff", "/ws");
+    assert_refused("docker/id/diff/store", "/ws");
     // The same directory is in a lower layer too, and only its times tell.
-    assert_unprovable(container.workspace(&at("docker/id/diff/etc")), "/work");
-    assert_unprovable(container.workspace(&at("docker/id/diff/etc/agent")), "/work");
+    assert_unprovable(container.workspace(&at("docker/id/diff/etc")), "/ws");
+    assert_unprovable(container.workspace(&at("docker/id/diff/etc/agent")), "/ws");
     // In the upper directory, and away from everything private.
     container.workspace(&at("docker/id/diff/other")).unwrap();
     // What is known of the lower layers.
-    assert_refused("docker/l1", "/work/usr");
-    assert_refused("docker/l1/usr/bin", "/work");
+    assert_refused("docker/l1", "/ws/usr");
+    assert_refused("docker/l1/usr/bin", "/ws");
     if by_handle {
-        assert_refused("docker/l2", "/work/etc");
-        assert_refused("docker/l2/etc/agent", "/work");
+        assert_refused("docker/l2", "/ws/etc");
+        assert_refused("docker/l2/etc/agent", "/ws");
     }
     // The work directory, by its form; the twin is a directory of that name which can be entered.
-    assert_unprovable(container.workspace(&at("docker/id/work")), "/work/work");
-    assert_unprovable(container.workspace(&at("docker/id/work/work")), "/work");
+    assert_unprovable(container.workspace(&at("docker/id/work")), "/ws/work");
+    assert_unprovable(container.workspace(&at("docker/id/work/work")), "/ws");
     dir(at("volumes/ws/work"));
     container.workspace(&at("volumes/ws")).unwrap();
     // What is written through such a mount is the harm that was refused.
@@ -281,7 +281,7 @@ root_cases! {
                 // A volume beside the lower layers.
                 let volume = dir(images.join("volume"));
                 container.workspace(&volume).unwrap();
-                assert_layer(container.workspace(&images), "/work/docker/l1/usr");
+                assert_layer(container.workspace(&images), "/ws/docker/l1/usr");
             });
         }
     }
@@ -329,7 +329,7 @@ root_cases! {
                 (0..50).for_each(|n| fs::write(volume.join(n.to_string()), "").unwrap());
             }
             let with = |volume: &Path, search: LinkSearch| {
-                container.enter(&[(volume, "work")], || issue("/store", "/work", search).map(drop))
+                container.enter(&[(volume, "ws")], || issue("/store", "/ws", search).map(drop))
             };
             with(&other, no_search()).unwrap();
             let error = with(&container.on_disk("volumes/ws"), no_search()).unwrap_err();
@@ -346,7 +346,7 @@ root_cases! {
             let other = dir(world.path().join("elsewhere"));
             tmpfs(&other);
             fs::write(other.join("file"), "").unwrap();
-            container.enter(&[(&other, "work")], || issue("/store", "/work", no_search()).map(drop)).unwrap();
+            container.enter(&[(&other, "ws")], || issue("/store", "/ws", no_search()).map(drop)).unwrap();
         });
     }
 
@@ -360,7 +360,7 @@ root_cases! {
                 fs::hard_link(&file, at("volumes").join(name)).unwrap();
                 container.workspace(&at("volumes/ws")).unwrap();
                 fs::rename(at("volumes").join(name), at("volumes/ws/sub").join(name)).unwrap();
-                assert_layer(container.workspace(&at("volumes/ws")), &format!("/work/sub/{name}"));
+                assert_layer(container.workspace(&at("volumes/ws")), &format!("/ws/sub/{name}"));
                 fs::remove_file(at("volumes/ws/sub").join(name)).unwrap();
             }
             // Of a file that may have been copied up only the lower one can be told: its names are found all the same.
@@ -386,14 +386,14 @@ root_cases! {
             let volume = container.on_disk("volumes/ws");
             let system = ["/usr/bin", "/usr/lib", "/usr/lib64", "/dev"].map(PathBuf::from);
             let mounts = [
-                (&*volume, "work"),
+                (&*volume, "ws"),
                 (&*system[0], "bin"),
                 (&*system[1], "lib"),
                 (&*system[2], "lib64"),
                 (&*system[3], "dev"),
             ];
             container.enter(&mounts, || {
-                let places = bailiwick_test::Places::at("/work");
+                let places = bailiwick_test::Places::at("/ws");
                 let command = by(Command::new("/usr/bin/program"), &places, "session");
                 Host::start(&places, command).finish();
             });
@@ -405,15 +405,15 @@ root_cases! {
         in_private_mounts(world, |world| {
             let container = Container::make(world, "tmpfs", "");
             let (volume, disk) = (container.on_disk("volumes/ws"), &container.disk);
-            container.enter(&[(&volume, "work"), (disk, "data")], || {
-                let grant = issue("/store", "/work", LinkSearch::default()).unwrap();
+            container.enter(&[(&volume, "ws"), (disk, "data")], || {
+                let grant = issue("/store", "/ws", LinkSearch::default()).unwrap();
                 grant.recheck().unwrap();
                 // Searched once, as long as nothing is mounted.
-                bind("/data/docker/id", "/work/sub");
-                assert_layer(grant.recheck(), "/work/sub/diff");
-                rustix::mount::unmount("/work/sub", rustix::mount::UnmountFlags::empty()).unwrap();
+                bind("/data/docker/id", "/ws/sub");
+                assert_layer(grant.recheck(), "/ws/sub/diff");
+                rustix::mount::unmount("/ws/sub", rustix::mount::UnmountFlags::empty()).unwrap();
                 grant.recheck().unwrap();
-                bind("/data/volumes", "/work/sub");
+                bind("/data/volumes", "/ws/sub");
                 grant.recheck().unwrap();
                 assert!(guard::explain(grant.policy(), grant.protected()).notes.iter().any(|note| note.contains("lower")));
             });
@@ -458,17 +458,17 @@ fn session(_: &bailiwick_test::Places) {
     assert_eq!(std::env::current_exe().unwrap(), Path::new("/usr/bin/program"));
     let run = async {
         let session = Session::builder("/home/session")
-            .write_root("/work")
+            .write_root("/ws")
             .accept(Protection::Metadata)
             .accept(Protection::NamedSockets)
             .open()
             .await
             .unwrap();
-        let script = "echo made > /work/made; echo bad > /usr/bin/agent; echo bad > /home/session/x";
+        let script = "echo made > /ws/made; echo bad > /usr/bin/agent; echo bad > /home/session/x";
         let output = session.command("/bin/sh").args(["-c", script]).output().await.unwrap();
         assert!(!output.status.success());
-        session.replace_write_roots(["/work/sub"]).await.unwrap();
-        let script = "echo made > /work/sub/made && echo bad > /work/made";
+        session.replace_write_roots(["/ws/sub"]).await.unwrap();
+        let script = "echo made > /ws/sub/made && echo bad > /ws/made";
         let output = session.command("/bin/sh").args(["-c", script]).output().await.unwrap();
         assert!(!output.status.success());
         // The program lies in the layers of the overlay, and a root there is refused as ever.
@@ -476,8 +476,8 @@ fn session(_: &bailiwick_test::Places) {
         session.close().await.unwrap();
     };
     host::block_on(run);
-    assert_eq!(fs::read("/work/made").unwrap(), b"made\n");
-    assert_eq!(fs::read("/work/sub/made").unwrap(), b"made\n");
+    assert_eq!(fs::read("/ws/made").unwrap(), b"made\n");
+    assert_eq!(fs::read("/ws/sub/made").unwrap(), b"made\n");
     assert_eq!(fs::read("/usr/bin/agent").unwrap(), b"agent");
     assert!(!Path::new("/home/session/x").exists());
 }
@@ -511,8 +511,8 @@ fn cost_of_a_container() {
                 let holder = dir(volume.join(format!("d{}", n % 500)));
                 fs::write(holder.join(n.to_string()), "").unwrap();
             }
-            let report = container.enter(&[(&volume, "work")], || {
-                let grant = issue("/store", "/work", LinkSearch::default()).unwrap();
+            let report = container.enter(&[(&volume, "ws")], || {
+                let grant = issue("/store", "/ws", LinkSearch::default()).unwrap();
                 let median = |act: &dyn Fn()| {
                     let mut times: Vec<_> = (0..51)
                         .map(|_| {
