@@ -207,7 +207,7 @@ fn workspace_on_a_volume_of(container: &Container, by_handle: bool) {
     }
     // The work directory, by its form; the twin is a directory of that name which can be entered.
     assert_unprovable(container.workspace(&at("docker/id/work")), "/ws/work");
-    assert_unprovable(container.workspace(&at("docker/id/work/work")), "/ws");
+    assert_unprovable(container.workspace(&at("docker/id/work").join("work")), "/ws");
     dir(at("volumes/ws/work"));
     container.workspace(&at("volumes/ws")).unwrap();
     // What is written through such a mount is the harm that was refused.
