@@ -4,8 +4,12 @@ use std::path::PathBuf;
 
 use bailiwick_worker::{BuildError, Recipe};
 
-/// The layers, as `Recipe::without` calls them.
+/// The layers that a host without namespaces gives, as `Recipe::without` calls them.
 const LAYERS: [&str; 5] = ["landlock", "scope", "seccomp", "capabilities", "hygiene"];
+
+/// The layers that namespaces give.
+const NAMESPACES: [&str; 5] =
+    ["mount_view", "pid_namespace", "ipc_namespace", "net_namespace", "socket_broker"];
 
 fn main() -> Result<(), BuildError> {
     for source in bailiwick_worker::sources() {
@@ -20,8 +24,16 @@ fn main() -> Result<(), BuildError> {
     if !recipe.supported() {
         return Ok(());
     }
-    let mut wanted: Vec<(&str, Vec<&'static str>)> = LAYERS.map(|layer| (layer, vec![layer])).into();
-    wanted.push(("layers", LAYERS.into()));
+    let all = || LAYERS.into_iter().chain(NAMESPACES);
+    let without = |layers: &mut dyn Iterator<Item = &'static str>| layers.collect::<Vec<_>>();
+    let mut wanted = vec![
+        ("namespaces".to_owned(), without(&mut NAMESPACES.into_iter())),
+        ("layers".to_owned(), without(&mut all())),
+    ];
+    wanted.extend(all().map(|layer| (layer.to_owned(), vec![layer])));
+    // As on a host without namespaces, and one layer less.
+    let plain = |layer| NAMESPACES.into_iter().chain([layer]);
+    wanted.extend(LAYERS.map(|layer| (format!("namespaces_and_{layer}"), without(&mut plain(layer)))));
     for (name, image) in build(&recipe, wanted)? {
         println!("cargo::rustc-env=BAILIWICK_TEST_IMAGE_WITHOUT_{}={}", name.to_uppercase(), image.display());
     }
@@ -30,10 +42,10 @@ fn main() -> Result<(), BuildError> {
 }
 
 /// Builds all at the same time: each is one run of the compiler, which uses one core.
-fn build<'a>(
+fn build(
     recipe: &Recipe,
-    wanted: Vec<(&'a str, Vec<&'static str>)>,
-) -> Result<Vec<(&'a str, PathBuf)>, BuildError> {
+    wanted: Vec<(String, Vec<&'static str>)>,
+) -> Result<Vec<(String, PathBuf)>, BuildError> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = wanted
             .into_iter()

@@ -92,6 +92,8 @@ pub(crate) struct PolicyArgs {
 pub(crate) enum NetworkWord {
     /// None, not even to ports of this machine
     Deny,
+    /// Ports that commands of this session open themselves, and no others
+    Loopback,
     /// All of it; a daemon on this machine may then act for the command
     Allow,
 }

@@ -33,6 +33,7 @@ impl Asked {
             protect_database: args.protect_database.iter().map(PathBuf::from).collect(),
             network: match args.network {
                 NetworkWord::Deny => Network::Deny,
+                NetworkWord::Loopback => Network::Loopback,
                 NetworkWord::Allow => Network::Allow,
             },
             env: environment::for_command(&args.env)?,

@@ -22,6 +22,17 @@ images! {
     SECCOMP "BAILIWICK_TEST_IMAGE_WITHOUT_SECCOMP";
     CAPABILITIES "BAILIWICK_TEST_IMAGE_WITHOUT_CAPABILITIES";
     HYGIENE "BAILIWICK_TEST_IMAGE_WITHOUT_HYGIENE";
+    MOUNT_VIEW "BAILIWICK_TEST_IMAGE_WITHOUT_MOUNT_VIEW";
+    PID_NAMESPACE "BAILIWICK_TEST_IMAGE_WITHOUT_PID_NAMESPACE";
+    IPC_NAMESPACE "BAILIWICK_TEST_IMAGE_WITHOUT_IPC_NAMESPACE";
+    NET_NAMESPACE "BAILIWICK_TEST_IMAGE_WITHOUT_NET_NAMESPACE";
+    SOCKET_BROKER "BAILIWICK_TEST_IMAGE_WITHOUT_SOCKET_BROKER";
+    NAMESPACES "BAILIWICK_TEST_IMAGE_WITHOUT_NAMESPACES";
+    PLAIN_LANDLOCK "BAILIWICK_TEST_IMAGE_WITHOUT_NAMESPACES_AND_LANDLOCK";
+    PLAIN_SCOPE "BAILIWICK_TEST_IMAGE_WITHOUT_NAMESPACES_AND_SCOPE";
+    PLAIN_SECCOMP "BAILIWICK_TEST_IMAGE_WITHOUT_NAMESPACES_AND_SECCOMP";
+    PLAIN_CAPABILITIES "BAILIWICK_TEST_IMAGE_WITHOUT_NAMESPACES_AND_CAPABILITIES";
+    PLAIN_HYGIENE "BAILIWICK_TEST_IMAGE_WITHOUT_NAMESPACES_AND_HYGIENE";
     LAYERS "BAILIWICK_TEST_IMAGE_WITHOUT_LAYERS";
 }
 
@@ -40,12 +51,47 @@ pub fn image(without: Layer) -> &'static [u8] {
         Layer::Seccomp => SECCOMP,
         Layer::Capabilities => CAPABILITIES,
         Layer::Hygiene => HYGIENE,
+        Layer::MountView => MOUNT_VIEW,
+        Layer::PidNamespace => PID_NAMESPACE,
+        Layer::IpcNamespace => IPC_NAMESPACE,
+        Layer::NetNamespace => NET_NAMESPACE,
+        Layer::SocketBroker => SOCKET_BROKER,
         other => panic!("no image can be built without the layer `{}`", other.name()),
     };
     present(image)
 }
 
-/// The worker, built without any of the layers that [`image`] leaves out one by one: for acts that more
+/// The worker as it is on a host without namespaces.
+///
+/// # Panics
+///
+/// On a platform for which no worker is built.
+#[must_use]
+#[track_caller]
+pub fn image_without_namespaces() -> &'static [u8] {
+    present(NAMESPACES)
+}
+
+/// The worker as it is on a host without namespaces, and built without one layer more.
+///
+/// # Panics
+///
+/// As [`image`], and for a layer that namespaces give.
+#[must_use]
+#[track_caller]
+pub fn plain_image(without: Layer) -> &'static [u8] {
+    let image = match without {
+        Layer::Landlock => PLAIN_LANDLOCK,
+        Layer::Scope => PLAIN_SCOPE,
+        Layer::Seccomp => PLAIN_SECCOMP,
+        Layer::Capabilities => PLAIN_CAPABILITIES,
+        Layer::Hygiene => PLAIN_HYGIENE,
+        other => panic!("no image can be built without the layer `{}`", other.name()),
+    };
+    present(image)
+}
+
+/// The worker, built without namespaces and without any of the layers that [`image`] leaves out one by one: for acts that more
 /// than one of them refuses.
 ///
 /// # Panics

@@ -86,6 +86,21 @@ fn need(protection: Protection, layer: Layer) -> &'static str {
         Layer::Capabilities => "a way to drop capabilities (a container that permits `prctl`)",
         Layer::Hygiene => "`/proc` and `close_range` (Linux 5.9)",
         Layer::Keeper => "a process that takes over orphans (a container that permits `prctl`)",
+        Layer::MountView => {
+            "mount namespaces (for a plain user together with user namespaces; a container must permit them)"
+        }
+        Layer::PidNamespace => {
+            "pid namespaces (for a plain user together with user namespaces; a container must permit them)"
+        }
+        Layer::IpcNamespace => {
+            "IPC namespaces (for a plain user together with user namespaces; a container must permit them)"
+        }
+        Layer::NetNamespace => {
+            "network namespaces (for a plain user together with user namespaces; a container must permit them)"
+        }
+        Layer::SocketBroker => {
+            "a mount view, and a filter that asks (Linux 5.6, and a container that permits `seccomp`)"
+        }
         _ => "a newer bailiwick",
     }
 }

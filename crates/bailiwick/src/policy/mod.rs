@@ -27,6 +27,9 @@ pub enum Network {
     /// No socket but pairs and named sockets of the local machine.
     #[default]
     Deny,
+    /// A network of the session's own: its commands reach each other on the loopback interface, and nobody else.
+    /// Needs network namespaces.
+    Loopback,
     /// The internet families too. What a command asks of a daemon that listens on the loopback interface is
     /// then beyond every write boundary.
     Allow,

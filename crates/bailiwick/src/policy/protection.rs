@@ -102,12 +102,33 @@ pub enum Layer {
     Hygiene,
     /// The process that outlives the worker and ends what is left.
     Keeper,
+    /// A mount namespace of the grant: everything read-only, the write roots bound back, protected objects covered.
+    MountView,
+    /// A pid namespace of the session, with its own `/proc`.
+    PidNamespace,
+    /// An IPC namespace of the session: System V objects and POSIX message queues.
+    IpcNamespace,
+    /// A network namespace of the session, with nothing but its own loopback interface.
+    NetNamespace,
+    /// The process that makes connections to named sockets on behalf of commands, and only to those in the roots.
+    SocketBroker,
 }
 
 impl Layer {
     /// Every layer.
-    pub const ALL: &'static [Self] =
-        &[Self::Landlock, Self::Scope, Self::Seccomp, Self::Capabilities, Self::Hygiene, Self::Keeper];
+    pub const ALL: &'static [Self] = &[
+        Self::Landlock,
+        Self::Scope,
+        Self::Seccomp,
+        Self::Capabilities,
+        Self::Hygiene,
+        Self::Keeper,
+        Self::MountView,
+        Self::PidNamespace,
+        Self::IpcNamespace,
+        Self::NetNamespace,
+        Self::SocketBroker,
+    ];
 
     /// The name, in kebab-case.
     #[must_use]
@@ -119,6 +140,11 @@ impl Layer {
             Self::Capabilities => "capabilities",
             Self::Hygiene => "hygiene",
             Self::Keeper => "keeper",
+            Self::MountView => "mount-view",
+            Self::PidNamespace => "pid-namespace",
+            Self::IpcNamespace => "ipc-namespace",
+            Self::NetNamespace => "net-namespace",
+            Self::SocketBroker => "socket-broker",
         }
     }
 }

@@ -198,7 +198,7 @@ fn ask(
     let answer = shared.expect_grant(epoch);
     let request = Request::Grant(bailiwick_wire::Grant {
         epoch,
-        network: policy.network == crate::policy::Network::Allow,
+        network: policy.network != crate::policy::Network::Deny,
         sysv_ipc: policy.accept.contains(&Protection::SharedMemory),
         host_pid: std::process::id(),
         sentinel: crate::store::SENTINEL.as_bytes().to_vec(),
