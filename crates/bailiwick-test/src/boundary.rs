@@ -7,6 +7,7 @@
 //! is enough by itself: without any one of them it must still be refused, and without all it must happen.
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -271,6 +272,16 @@ impl Victim {
     #[must_use]
     pub fn asleep() -> Self {
         Self::start(Command::new(tool("act")).args(["pause", "60"]))
+    }
+
+    /// One that sleeps in a directory.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    #[must_use]
+    pub fn asleep_in(directory: &Path) -> Self {
+        Self::start(Command::new(tool("act")).args(["pause", "60"]).current_dir(directory))
     }
 
     /// One that uses a processor, for a minute of its time at most.

@@ -49,6 +49,14 @@ impl Calls {
         self.push(number, &arguments)
     }
 
+    /// Makes the whole course the act: the first call that is refused is the answer.
+    pub fn course(mut self) -> Self {
+        if let Some(name) = self.0.first_mut() {
+            *name = "course".into();
+        }
+        self
+    }
+
     fn push(mut self, number: i64, arguments: &[Word]) -> Self {
         self.0.push(number.to_string().into());
         self.0.extend(arguments.iter().map(Word::spell));

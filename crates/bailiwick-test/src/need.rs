@@ -54,13 +54,23 @@ pub enum Need {
     Fuse,
     /// An exfat can be made in a file and served by `exfat-fuse`.
     ExfatFuse,
+    /// The call `file_setattr` (Linux 6.17).
+    FileSetattr,
+    /// The call `removexattrat` (Linux 6.13).
+    Removexattrat,
+    /// Characters can be put into the input of a terminal (`dev.tty.legacy_tiocsti`).
+    Tiocsti,
+    /// A process can make itself a user namespace.
+    UserNamespaces,
+    /// A hierarchy of control groups is mounted.
+    ControlGroups,
     /// A machine with another kernel can be emulated: `qemu`, and the kernels that `.ci/kernels` brings.
     OtherKernels,
 }
 
 impl Need {
     /// Every need, in the order of the table in `tests/skips.toml`.
-    pub const ALL: [Need; 20] = [
+    pub const ALL: [Need; 25] = [
         Need::Root,
         Need::Landlock,
         Need::LandlockAbi6,
@@ -80,6 +90,11 @@ impl Need {
         Need::Btrfs,
         Need::Fuse,
         Need::ExfatFuse,
+        Need::FileSetattr,
+        Need::Removexattrat,
+        Need::Tiocsti,
+        Need::UserNamespaces,
+        Need::ControlGroups,
         Need::OtherKernels,
     ];
 
@@ -106,6 +121,11 @@ impl Need {
             Need::Btrfs => "btrfs",
             Need::Fuse => "fuse",
             Need::ExfatFuse => "exfat-fuse",
+            Need::FileSetattr => "file-setattr",
+            Need::Removexattrat => "removexattrat",
+            Need::Tiocsti => "tiocsti",
+            Need::UserNamespaces => "user-namespaces",
+            Need::ControlGroups => "control-groups",
             Need::OtherKernels => "other-kernels",
         }
     }
@@ -139,6 +159,11 @@ impl Need {
             Need::ExfatFuse => runs(Path::new("mount.exfat-fuse"), "-V")
                 .and_then(|()| on_path("mkfs.exfat").ok_or("mkfs.exfat is not on PATH".to_owned()))
                 .and_then(|_program| fuse_device().and_then(|()| loop_device())),
+            Need::FileSetattr => call_exists(&["calls", "469", "-1", "s:", "z:24", "24", "0"]),
+            Need::Removexattrat => call_exists(&["calls", "466", "-1", "s:", "0", "s:user.act"]),
+            Need::Tiocsti => typing(),
+            Need::UserNamespaces => act_succeeds(&["clone-newuser"]),
+            Need::ControlGroups => control_groups(),
             Need::OtherKernels => machine::probe(),
         }
     }
@@ -281,6 +306,28 @@ fn fuse_device() -> Result<(), String> {
 fn act_succeeds(act: &[&str]) -> Result<(), String> {
     let report = act::bare(act);
     if report.ok { Ok(()) } else { Err(format!("{}: {}", act.join(" "), report.name)) }
+}
+
+fn control_groups() -> Result<(), String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
+    let is_mounted = table.lines().any(|line| line.contains(" - cgroup"));
+    if is_mounted { Ok(()) } else { Err("no hierarchy of control groups is mounted".to_owned()) }
+}
+
+fn typing() -> Result<(), String> {
+    // Absent before Linux 6.2, where it cannot be switched off.
+    match fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti") {
+        Ok(value) if value.trim() == "0" => Err("dev.tty.legacy_tiocsti is 0".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the kernel knows a call, by a use of it that cannot succeed.
+fn call_exists(act: &[&str]) -> Result<(), String> {
+    match act::bare(act).name.as_str() {
+        "ENOSYS" => Err(format!("{}: ENOSYS", act.join(" "))),
+        _ => Ok(()),
+    }
 }
 
 /// Landlock confines the thread that asks, so a probe asks on one that ends with it.

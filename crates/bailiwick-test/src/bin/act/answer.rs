@@ -77,7 +77,7 @@ macro_rules! names {
     };
 }
 
-fn error_name(errno: i32) -> String {
+pub(crate) fn error_name(errno: i32) -> String {
     names!(errno,
         EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT ENOTBLK
         EBUSY EEXIST EXDEV ENODEV ENOTDIR EISDIR EINVAL ENFILE EMFILE ENOTTY ETXTBSY EFBIG ENOSPC ESPIPE

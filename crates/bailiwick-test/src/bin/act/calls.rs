@@ -1,7 +1,8 @@
 //! Any system calls, one after another: for acts that are a call or two and need no code of their own.
 //!
 //! `calls NUMBER ARGUMENT... [-- NUMBER ARGUMENT...]...`. All but the last call lead to the act and must
-//! succeed; the last is the act, and its result is the value. Arguments:
+//! succeed; the last is the act, and its result is the value. In `course` the act is the whole course: the first
+//! call that is refused is the answer. Arguments:
 //!
 //! | form | meaning |
 //! |---|---|
@@ -19,9 +20,12 @@ use crate::answer::{Answer, Failed, Prepare as _, cannot_try};
 use crate::arguments::Arguments;
 use crate::sys;
 
-pub(crate) const ACTS: &[Act] = &[("calls", "NUMBER ARGUMENT... [-- NUMBER ARGUMENT...]...", calls)];
+pub(crate) const ACTS: &[Act] = &[
+    ("calls", "NUMBER ARGUMENT... [-- NUMBER ARGUMENT...]...", |a| calls(a, false)),
+    ("course", "NUMBER ARGUMENT... [-- NUMBER ARGUMENT...]...", |a| calls(a, true)),
+];
 
-fn calls(arguments: &mut Arguments) -> Answer {
+fn calls(arguments: &mut Arguments, any_may_be_refused: bool) -> Answer {
     let mut steps = vec![Vec::new()];
     while !arguments.is_empty() {
         match (arguments.text()?.as_str(), steps.last_mut()) {
@@ -44,7 +48,9 @@ fn calls(arguments: &mut Arguments) -> Answer {
             return cannot_try("a call has six arguments at most");
         }
         let result = sys::any_call(word_value(number, &results, memory)?, values);
-        if index < last {
+        if index < last && any_may_be_refused {
+            results.push(result?);
+        } else if index < last {
             results.push(result.prepare(&format!("call {index} ({})", step.join(" ")))?);
         } else {
             return Ok(result?.into());

@@ -3,7 +3,7 @@
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 
 use crate::Act;
-use crate::answer::{Answer, Failed, done};
+use crate::answer::{Answer, Failed, Prepare as _, done};
 use crate::arguments::Arguments;
 
 pub(crate) const ACTS: &[Act] = &[
@@ -12,6 +12,7 @@ pub(crate) const ACTS: &[Act] = &[
     ("open-write", "PATH", |a| write(a, OFlags::WRONLY)),
     ("open-append", "PATH", |a| write(a, OFlags::WRONLY | OFlags::APPEND)),
     ("create", "PATH", create),
+    ("splice", "PATH", splice),
     ("truncate", "PATH", truncate),
     ("unlink", "PATH", |a| Ok(rustix::fs::unlink(a.path()?)?).and_then(done)),
     ("mkdir", "PATH", |a| Ok(rustix::fs::mkdir(a.path()?, Mode::from(0o755))?).and_then(done)),
@@ -50,6 +51,15 @@ fn write(arguments: &mut Arguments, how: OFlags) -> Answer {
 fn create(arguments: &mut Arguments) -> Answer {
     let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     rustix::fs::open(arguments.path()?, how, Mode::from(0o644))?;
+    done(())
+}
+
+/// Moves bytes of a pipe into a file.
+fn splice(arguments: &mut Arguments) -> Answer {
+    let (reader, writer) = rustix::pipe::pipe().prepare("make a pipe")?;
+    rustix::io::write(&writer, b"act").prepare("fill the pipe")?;
+    let file = rustix::fs::open(arguments.path()?, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::pipe::splice(&reader, None, &file, None, 3, rustix::pipe::SpliceFlags::empty())?;
     done(())
 }
 

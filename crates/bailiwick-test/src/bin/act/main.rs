@@ -16,16 +16,19 @@ mod descriptors;
 mod detached;
 mod files;
 mod host;
+mod local;
 mod mark;
 mod memory;
 mod metadata;
 mod namespaces;
 mod processes;
+mod races;
 mod siblings;
 mod sockets;
 mod status;
 mod storms;
 mod sys;
+mod wrappers;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -36,7 +39,7 @@ use arguments::Arguments;
 /// Name, arguments, and the function that tries it.
 type Act = (&'static str, &'static str, fn(&mut Arguments) -> Answer);
 
-const ROOMS: [&[Act]; 15] = [
+const ROOMS: [&[Act]; 18] = [
     files::ACTS,
     metadata::ACTS,
     descriptors::ACTS,
@@ -52,14 +55,16 @@ const ROOMS: [&[Act]; 15] = [
     calls::ACTS,
     siblings::ACTS,
     mark::ACTS,
+    races::ACTS,
+    local::ACTS,
+    wrappers::ACTS,
 ];
 
 /// Runs the act that the command line names. Returns the exit status.
 fn run(arguments: Vec<OsString>) -> i32 {
     let mut arguments = Arguments::new(arguments);
     let name = arguments.text().unwrap_or_default();
-    let found = ROOMS.into_iter().flatten().find(|act| act.0 == name);
-    let answer = found.map_or_else(usage, |act| (act.2)(&mut arguments));
+    let answer = find(&name).map_or_else(usage, |act| (act.2)(&mut arguments));
     let (line, status) = match answer::line(&name, answer) {
         Ok(line) => (line, 0),
         Err(Some(reason)) => (format!("act {name}: {reason}\n"), 3),
@@ -71,6 +76,10 @@ fn run(arguments: Vec<OsString>) -> i32 {
         std::io::stderr().write_all(line.as_bytes())
     };
     if written.is_err() { 3 } else { status }
+}
+
+fn find(name: &str) -> Option<&'static Act> {
+    ROOMS.into_iter().flatten().find(|act| act.0 == name)
 }
 
 fn usage() -> Answer {

@@ -1,5 +1,6 @@
 //! Acts on shared memory, on programs without a file, and on memory images.
 
+use std::ffi::CString;
 use std::io::Write as _;
 
 use rustix::fs::MemfdFlags;
@@ -17,6 +18,8 @@ pub(crate) const ACTS: &[Act] = &[
     ("shmrm", "ID", |a| Ok(sys::memory::remove_segment(a.number()?)?).and_then(done)),
     ("msgget", "", |_| Ok(sys::memory::new_queue_and_gone()?).and_then(done)),
     ("memfd-exec", "", execute_memory),
+    ("from-memory", "ACT...", from_memory),
+    ("crash", "DIRECTORY", crash),
     ("core-dump", "DIRECTORY", dump_core),
 ];
 
@@ -31,6 +34,33 @@ fn execute_memory(_: &mut Arguments) -> Answer {
         Ended::Exited(0) => done(()),
         Ended::Exited(status) => Err(Failed::Refused(status)),
         Ended::Signalled { signal, .. } => Err(Failed::Killed(signal)),
+    }
+}
+
+/// Becomes a copy of this program that lies in memory, to try another act: its report is the answer.
+fn from_memory(arguments: &mut Arguments) -> Answer {
+    let program = std::fs::read("/proc/self/exe").prepare("read this program")?;
+    let memory = rustix::fs::memfd_create("act", MemfdFlags::CLOEXEC)?;
+    std::fs::File::from(memory.try_clone().prepare("duplicate the memory file")?)
+        .write_all(&program)
+        .prepare("fill the memory file")?;
+    let mut words = vec![c"act".to_owned()];
+    while !arguments.is_empty() {
+        words.push(CString::new(arguments.text()?).prepare("an argument")?);
+    }
+    Err(sys::processes::become_descriptor(&memory, &words).into())
+}
+
+/// Dies in `DIRECTORY` with the limit of memory images as high as it goes. Unlike `core-dump` it also tries where that
+/// is nothing.
+fn crash(arguments: &mut Arguments) -> Answer {
+    rustix::process::chdir(arguments.path()?).prepare("enter the directory")?;
+    let maximum = rustix::process::getrlimit(Resource::Core).maximum;
+    rustix::process::setrlimit(Resource::Core, Rlimit { current: maximum, maximum })
+        .prepare("raise the limit")?;
+    match sys::processes::in_child(|| std::process::abort()).prepare("fork")? {
+        Ended::Signalled { dumped: true, .. } => done(()),
+        _ => Err(Failed::Nothing("NOCORE")),
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) const ACTS: &[Act] = &[
     ("fs-setflags", "PATH", set_flags),
     ("fsxattr", "PATH", set_extended_flags),
     ("btrfs-snap", "SOURCE DESTINATION-DIRECTORY NAME", snapshot),
+    ("btrfs-create", "DIRECTORY NAME", |a| subvolume(a, sys::files::btrfs_create)),
+    ("btrfs-destroy", "DIRECTORY NAME", |a| subvolume(a, sys::files::btrfs_destroy)),
     ("setid-mode", "PATH", |a| Ok(rustix::fs::chmod(a.path()?, Mode::from(0o4755))?).and_then(done)),
     ("openat2-setid", "NEW-PATH", openat2_set_id),
 ];
@@ -71,6 +73,16 @@ fn snapshot(arguments: &mut Arguments) -> Answer {
     let source = open_read_only(&arguments.path()?).prepare("open the source")?;
     let destination = open_read_only(&arguments.path()?).prepare("open the destination")?;
     sys::files::btrfs_snapshot(&source, &destination, &arguments.text()?)?;
+    done(())
+}
+
+/// Makes or removes a subvolume by a descriptor of the directory that can only be read.
+fn subvolume(
+    arguments: &mut Arguments,
+    request: fn(&std::os::fd::OwnedFd, &str) -> Result<(), rustix::io::Errno>,
+) -> Answer {
+    let directory = open_read_only(&arguments.path()?).prepare("open the directory")?;
+    request(&directory, &arguments.text()?)?;
     done(())
 }
 

@@ -19,6 +19,7 @@ pub(crate) const ACTS: &[Act] = &[
     ("setpriority", "PID NICE", set_priority),
     ("sched", "PID", |a| Ok(sys::processes::schedule_idle(a.pid()?)?).and_then(done)),
     ("affinity", "PID", affinity),
+    ("gain-user", "PROGRAM [ARGUMENT]...", gain_user),
 ];
 
 /// Signal 0 only asks whether it may.
@@ -32,8 +33,7 @@ fn kill(arguments: &mut Arguments) -> Answer {
 }
 
 fn pidfd_kill(arguments: &mut Arguments) -> Answer {
-    let process =
-        rustix::process::pidfd_open(arguments.pid()?, PidfdFlags::empty()).prepare("open a pidfd")?;
+    let process = rustix::process::pidfd_open(arguments.pid()?, PidfdFlags::empty())?;
     let number = arguments.number()?;
     let Some(signal) = signal(number)? else { return crate::answer::cannot_try("signal 0") };
     rustix::process::pidfd_send_signal(process, signal)?;
@@ -62,8 +62,7 @@ fn vm_read(arguments: &mut Arguments) -> Answer {
 }
 
 fn pidfd_getfd(arguments: &mut Arguments) -> Answer {
-    let process =
-        rustix::process::pidfd_open(arguments.pid()?, PidfdFlags::empty()).prepare("open a pidfd")?;
+    let process = rustix::process::pidfd_open(arguments.pid()?, PidfdFlags::empty())?;
     rustix::process::pidfd_getfd(process, arguments.number()?, PidfdGetfdFlags::empty())?;
     done(())
 }
@@ -91,4 +90,28 @@ fn affinity(arguments: &mut Arguments) -> Answer {
     set.set(first.unwrap_or(0));
     rustix::thread::sched_setaffinity(Some(pid), &set)?;
     done(())
+}
+
+/// Runs a program whose file says that it runs as somebody else, and looks whether it does. It is given an input that
+/// does not end, and killed.
+fn gain_user(arguments: &mut Arguments) -> Answer {
+    let mut command = std::process::Command::new(arguments.path()?);
+    while !arguments.is_empty() {
+        command.arg(arguments.text()?);
+    }
+    let quiet = std::process::Stdio::null;
+    let started = command.stdin(std::process::Stdio::piped()).stdout(quiet()).stderr(quiet()).spawn();
+    let mut child = started.prepare("start the program")?;
+    let effective = |text: String| text.lines().find_map(|line| {
+        line.strip_prefix("Uid:")?.split_whitespace().nth(1)?.parse::<u32>().ok()
+    });
+    // `spawn` returns once the program is executed, and so its user is what it will be.
+    let user = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok().and_then(effective);
+    let _gone_already = child.kill();
+    child.wait().prepare("wait for the program")?;
+    match user {
+        Some(user) if user == rustix::process::geteuid().as_raw() => Err(Failed::Nothing("SAMEUSER")),
+        Some(user) => Ok(user.into()),
+        None => crate::answer::cannot_try("the program cannot be looked at"),
+    }
 }

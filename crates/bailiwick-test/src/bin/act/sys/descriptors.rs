@@ -1,6 +1,7 @@
 //! Descriptors by number, and requests of `ioctl`.
 
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::io::Errno;
 
@@ -34,4 +35,23 @@ pub(crate) fn type_character(terminal: BorrowedFd<'_>) -> Result<(), Errno> {
     let character = b'#';
     // SAFETY: TIOCSTI reads one byte.
     check(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSTI, &raw const character) }).map(drop)
+}
+
+/// Sends one datagram to a named socket by the call that sends several.
+pub(crate) fn send_messages(socket: &OwnedFd, path: &Path, text: &[u8]) -> Result<(), Errno> {
+    let mut address = libc::sockaddr_un { sun_family: 1, sun_path: [0; 108] }; // AF_UNIX
+    let name = path.as_os_str().as_encoded_bytes();
+    let room = address.sun_path.get_mut(..name.len()).filter(|_| name.len() < 108).ok_or(Errno::NAMETOOLONG)?;
+    for (place, byte) in room.iter_mut().zip(name) {
+        *place = byte.cast_signed();
+    }
+    let mut part = libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() };
+    // SAFETY: all its fields may be zero.
+    let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+    message.msg_hdr.msg_name = (&raw mut address).cast();
+    message.msg_hdr.msg_namelen = 110; // sizeof(struct sockaddr_un)
+    message.msg_hdr.msg_iov = &raw mut part;
+    message.msg_hdr.msg_iovlen = 1;
+    // SAFETY: the one message names an address and a part that live until the call returns; the part is only read.
+    check(unsafe { libc::sendmmsg(socket.as_raw_fd(), &raw mut message, 1, libc::MSG_NOSIGNAL) }).map(drop)
 }

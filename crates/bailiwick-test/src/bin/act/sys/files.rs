@@ -86,3 +86,34 @@ pub(crate) fn btrfs_snapshot(source: &OwnedFd, destination: &OwnedFd, name: &str
     // SAFETY: the request reads one `struct btrfs_ioctl_vol_args_v2`, whose name is NUL-terminated.
     check(unsafe { libc::ioctl(destination.as_raw_fd(), SNAP_CREATE_V2, &raw const arguments) }).map(drop)
 }
+
+/// `struct btrfs_ioctl_vol_args` of `linux/btrfs.h`.
+#[repr(C)]
+struct VolumeArguments {
+    descriptor: i64,
+    name: [u8; 4088],
+}
+
+// _IOW(0x94, 14, struct btrfs_ioctl_vol_args) and _IOW(0x94, 15, struct btrfs_ioctl_vol_args).
+const SUBVOL_CREATE: u64 = 0x5000_940e;
+const SNAP_DESTROY: u64 = 0x5000_940f;
+const _: () = assert!(size_of::<VolumeArguments>() == 4096, "the size is part of both requests");
+
+/// Makes a subvolume in the directory.
+pub(crate) fn btrfs_create(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
+    volume_request(directory, SUBVOL_CREATE, name)
+}
+
+/// Removes a subvolume or snapshot of the directory.
+pub(crate) fn btrfs_destroy(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
+    volume_request(directory, SNAP_DESTROY, name)
+}
+
+fn volume_request(directory: &OwnedFd, request: u64, name: &str) -> Result<(), Errno> {
+    let mut arguments = VolumeArguments { descriptor: 0, name: [0; 4088] };
+    let place =
+        arguments.name.get_mut(..name.len()).filter(|_| name.len() < 4088).ok_or(Errno::NAMETOOLONG)?;
+    place.copy_from_slice(name.as_bytes());
+    // SAFETY: both requests read one `struct btrfs_ioctl_vol_args`, whose name is NUL-terminated.
+    check(unsafe { libc::ioctl(directory.as_raw_fd(), request, &raw const arguments) }).map(drop)
+}

@@ -22,6 +22,14 @@ use crate::Act;
 pub(crate) const ACTS: &[Act] = &[
     ("io-uring-setup", "", |_| Ok(uring::Ring::new()?).and_then(crate::answer::done)),
     ("io-uring-socket", "", |_| Ok(uring::Ring::new()?.socket()?).and_then(crate::answer::done)),
+    ("io-uring-open", "PATH", |a| {
+        let file = uring::Ring::new()?.open_for_appending(&a.path()?)?;
+        rustix::io::write(&file, b"act")?;
+        crate::answer::done(())
+    }),
+    ("io-uring-setxattr", "PATH", |a| {
+        Ok(uring::Ring::new()?.set_attribute(&a.path()?)?).and_then(crate::answer::done)
+    }),
     ("int80", "", |_| foreign::compatible_getpid()),
     ("int80-socket", "", |_| foreign::compatible_socket()),
     ("x32-getpid", "", |_| foreign::x32_getpid()),

@@ -104,6 +104,25 @@ pub(crate) fn execute_descriptor(program: &OwnedFd, arguments: &[&CStr]) -> Resu
     })
 }
 
+/// Replaces this process by a program without a path, with an empty environment.
+pub(crate) fn become_descriptor(program: &OwnedFd, arguments: &[CString]) -> Errno {
+    let mut pointers: Vec<_> = arguments.iter().map(|argument| argument.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    let environment = [std::ptr::null::<libc::c_char>()];
+    // SAFETY: both arrays end in a null pointer and hold NUL-terminated strings.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            program.as_raw_fd(),
+            c"".as_ptr(),
+            pointers.as_ptr(),
+            environment.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    check(result).err().unwrap_or(Errno::IO)
+}
+
 /// Replaces this process by the same program with other arguments and an empty environment.
 pub(crate) fn execute_self(arguments: &[&str]) -> Errno {
     let name = arguments.last().copied().unwrap_or_default();

@@ -1,12 +1,15 @@
-//! A submission ring, and one operation on it: a socket made without the call `socket`.
+//! A submission ring, and operations on it: what other system calls do, without those calls.
 
+use std::ffi::CStr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::files::terminated;
 use super::{check, owned};
 
 /// `struct io_uring_params` of `linux/io_uring.h`: ten words, then the offsets of both rings.
@@ -47,6 +50,8 @@ const OFFSET_ENTRIES: u64 = 0x1000_0000;
 const SUBMISSION_SIZE: usize = 64;
 const COMPLETION_SIZE: usize = 16;
 
+const OPERATION_OPENAT: u8 = 18; // IORING_OP_OPENAT, Linux 5.6
+const OPERATION_SETXATTR: u8 = 42; // IORING_OP_SETXATTR, Linux 5.19
 const OPERATION_SOCKET: u8 = 45; // IORING_OP_SOCKET, Linux 5.19
 const GET_EVENTS: u32 = 1; // IORING_ENTER_GETEVENTS
 
@@ -63,8 +68,42 @@ impl Ring {
         Ok(Ring { ring, parameters })
     }
 
-    /// Submits one request for an internet socket and returns the descriptor that the ring made.
+    /// Asks for an internet socket and returns the descriptor that the ring made.
     pub(crate) fn socket(&self) -> Result<OwnedFd, Errno> {
+        let mut entry = [0_u8; SUBMISSION_SIZE];
+        entry[0] = OPERATION_SOCKET;
+        entry[4..8].copy_from_slice(&libc::AF_INET.to_ne_bytes()); // fd: the family
+        entry[8..16].copy_from_slice(&i64::from(libc::SOCK_STREAM).to_ne_bytes()); // off: the type
+        // SAFETY: a completed request for a socket without a slot returns a new descriptor.
+        self.submit(entry).and_then(|number| unsafe { owned(number) })
+    }
+
+    /// Opens a file for appending.
+    pub(crate) fn open_for_appending(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        let path = terminated(path)?;
+        let mut entry = [0_u8; SUBMISSION_SIZE];
+        entry[0] = OPERATION_OPENAT;
+        entry[4..8].copy_from_slice(&libc::AT_FDCWD.to_ne_bytes());
+        entry[16..24].copy_from_slice(&address(&path)?);
+        entry[28..32].copy_from_slice(&(libc::O_WRONLY | libc::O_APPEND).to_ne_bytes());
+        // SAFETY: a completed request to open a file without a slot returns a new descriptor.
+        self.submit(entry).and_then(|number| unsafe { owned(number) })
+    }
+
+    /// Sets the attribute `user.act` of a file.
+    pub(crate) fn set_attribute(&self, path: &Path) -> Result<(), Errno> {
+        let path = terminated(path)?;
+        let mut entry = [0_u8; SUBMISSION_SIZE];
+        entry[0] = OPERATION_SETXATTR;
+        entry[8..16].copy_from_slice(&address(c"act")?); // addr2: the value
+        entry[16..24].copy_from_slice(&address(c"user.act")?);
+        entry[24..28].copy_from_slice(&3_u32.to_ne_bytes()); // len: of the value
+        entry[48..56].copy_from_slice(&address(&path)?); // addr3
+        self.submit(entry).map(drop)
+    }
+
+    /// Submits one request and returns its result. What the request points to must outlive this call.
+    fn submit(&self, entry: [u8; SUBMISSION_SIZE]) -> Result<i32, Errno> {
         let submission = &self.parameters.submission;
         let completion = &self.parameters.completion;
         let ring_bytes = bytes(submission.seventh)? + bytes(self.parameters.submission_entries)? * 4;
@@ -75,10 +114,6 @@ impl Ring {
             bytes(completion.sixth)? + bytes(self.parameters.completion_entries)? * COMPLETION_SIZE;
         let completions = self.map(ring_bytes, OFFSET_COMPLETION_RING)?;
 
-        let mut entry = [0_u8; SUBMISSION_SIZE];
-        entry[0] = OPERATION_SOCKET;
-        entry[4..8].copy_from_slice(&libc::AF_INET.to_ne_bytes()); // fd: the family
-        entry[8..16].copy_from_slice(&i64::from(libc::SOCK_STREAM).to_ne_bytes()); // off: the type
         // SAFETY: the mapping holds at least one entry, and the kernel reads it only after the tail moved.
         unsafe { entries.cast::<[u8; SUBMISSION_SIZE]>().write_volatile(entry) };
         let array = bytes(submission.seventh)?;
@@ -108,8 +143,7 @@ impl Ring {
         let [_, _, _, _, _, _, _, _, a, b, c, d, _, _, _, _] = completed;
         match i32::from_ne_bytes([a, b, c, d]) {
             error if error < 0 => Err(Errno::from_raw_os_error(error.wrapping_neg())),
-            // SAFETY: a completed request for a socket without a slot returns a new descriptor.
-            number => unsafe { owned(number) },
+            result => Ok(result),
         }
     }
 
@@ -122,6 +156,11 @@ impl Ring {
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, &self.ring, offset) }?;
         NonNull::new(address.cast()).ok_or(Errno::FAULT)
     }
+}
+
+/// The address of a text, as an entry holds it.
+fn address(text: &CStr) -> Result<[u8; 8], Errno> {
+    u64::try_from(text.as_ptr().expose_provenance()).map(u64::to_ne_bytes).map_err(|_| Errno::FAULT)
 }
 
 fn bytes(word: u32) -> Result<usize, Errno> {

@@ -1,0 +1,389 @@
+//! The checker: makes an attempt in a session, in background or not, or without any, and judges the world.
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::process::Stdio as HostStdio;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bailiwick::{
+    ErrorKind, Layer, Network, Output, Protection, Session, SessionBuilder, Standing, Stdio,
+};
+use bailiwick_test::act::Report;
+use bailiwick_test::places::{close, open};
+use bailiwick_test::process::GENEROUS;
+use bailiwick_test::{
+    Places, case, image, image_without_layers, image_without_namespaces, ledger, plain_image, tool, wait_until,
+};
+
+use crate::ground::Ground;
+use crate::row::{Attempt, Harm, Mode, Row};
+
+/// How a command is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To its end.
+    Foreground,
+    /// As a background command, while another command runs.
+    Background,
+}
+
+/// The worker of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Worker {
+    Whole,
+    Without(Layer),
+    Bare,
+}
+
+/// What came of an attempt.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// It was answered with one of the errors of its row, and the world is as it was.
+    Refused(String),
+    /// The world shows that it happened.
+    Escaped,
+    /// Neither: the answer and the world do not agree, or it could not be tried.
+    Odd(String),
+}
+
+/// How long what is refused without saying so is given to show after all.
+const SILENCE: Duration = Duration::from_millis(150);
+
+/// Sessions on one world, opened as they are needed, and the checker.
+pub(crate) struct Checker {
+    places: Places,
+    ground: Ground,
+    mode: Mode,
+    sessions: RefCell<Vec<(Worker, Network, Rc<Session>)>>,
+    faults: RefCell<Vec<String>>,
+    outputs: Cell<u32>,
+}
+
+impl Checker {
+    pub(crate) fn new(places: &Places, mode: Mode) -> Self {
+        Checker {
+            places: places.clone(),
+            ground: Ground::new(places),
+            mode,
+            sessions: RefCell::default(),
+            faults: RefCell::default(),
+            outputs: Cell::new(0),
+        }
+    }
+
+    /// Proves every row of a part of the table that this mode and this machine have.
+    ///
+    /// # Panics
+    ///
+    /// With all that is wrong.
+    pub(crate) async fn prove(self, rows: &[&Row]) {
+        for row in rows.iter().filter(|row| row.is_in(self.mode) && self.has_needs(row)) {
+            match self.prove_row(row).await {
+                Ok(line) => println!("ok      {:36} {line}", row.id),
+                Err(fault) => {
+                    println!("FAILED  {:36} {fault}", row.id);
+                    self.faults.borrow_mut().push(format!("{} ({}): {fault}", row.id, row.tries));
+                }
+            }
+            self.ground.dismiss();
+        }
+        self.end().await;
+    }
+
+    /// Has the checker look at a session without any layer, and proves that it sees each row escape.
+    ///
+    /// # Panics
+    ///
+    /// With the rows that it does not see.
+    pub(crate) async fn notices(self, rows: &[&Row]) {
+        for row in rows.iter().filter(|row| row.is_possible() && !row.is_built_in && self.has_needs(row)) {
+            let network = if row.network == Network::Loopback { Network::Deny } else { row.network };
+            let session = self.session(Worker::Bare, network).await;
+            match self.attempt(row, Some(&session), Way::Foreground, GENEROUS).await {
+                Verdict::Escaped => println!("noticed {}", row.id),
+                other => self.faults.borrow_mut().push(format!("{} is not noticed: {other:?}", row.id)),
+            }
+            self.ground.dismiss();
+        }
+        self.end().await;
+    }
+
+    fn has_needs(&self, row: &Row) -> bool {
+        // Who cannot do it anyway needs nothing for it.
+        !row.is_possible() || row.needs.iter().all(|need| ledger::met(*need, row.id))
+    }
+
+    async fn prove_row(&self, row: &Row) -> Result<String, String> {
+        let layers = row.layers(self.mode);
+        let whole = self.session(Worker::Whole, row.network).await;
+        if !row.is_possible() {
+            return self.prove_host_refuses(row, &whole).await;
+        }
+        let happened = |place: &str, verdict: Verdict| match verdict {
+            Verdict::Escaped => Ok(()),
+            other => Err(format!("{place} it must happen: {other:?}")),
+        };
+        happened("without confinement", self.attempt(row, None, Way::Foreground, GENEROUS).await)?;
+
+        let Some(layers) = layers else {
+            for way in [Way::Foreground, Way::Background] {
+                let verdict = self.attempt(row, Some(&whole), way, GENEROUS).await;
+                happened("what is said not to be kept is possible:", verdict)?;
+            }
+            if whole.enforcement().await.keeps(row.breaks) {
+                return Err(format!("`{}` is said to be kept", row.breaks.name()));
+            }
+            return Ok("happens, as the session says".to_owned());
+        };
+
+        let mut answers = Vec::new();
+        for way in [Way::Foreground, Way::Background] {
+            let verdict = self.attempt(row, Some(&whole), way, SILENCE).await;
+            answers.push(refused(&format!("{way:?}"), verdict)?);
+        }
+        self.compare_with_report(row, &layers, &whole).await?;
+
+        if row.is_built_in {
+            let bare = self.session(Worker::Bare, row.network).await;
+            let verdict = self.attempt(row, Some(&bare), Way::Foreground, SILENCE).await;
+            refused("built in, so without any layer too", verdict)?;
+        } else if let [layer] = layers[..] {
+            let session = self.session(Worker::Without(layer), row.network).await;
+            let verdict = self.attempt(row, Some(&session), Way::Foreground, GENEROUS).await;
+            happened(&format!("without {}", layer.name()), verdict)?;
+        } else {
+            for layer in &layers {
+                let session = self.session(Worker::Without(*layer), row.network).await;
+                let verdict = self.attempt(row, Some(&session), Way::Foreground, SILENCE).await;
+                refused(&format!("without {} alone", layer.name()), verdict)?;
+            }
+            let network = if row.network == Network::Loopback { Network::Deny } else { row.network };
+            let bare = self.session(Worker::Bare, network).await;
+            let verdict = self.attempt(row, Some(&bare), Way::Foreground, GENEROUS).await;
+            happened("without any layer", verdict)?;
+        }
+        let names: Vec<&str> = layers.iter().map(|layer| layer.name()).collect();
+        answers.dedup();
+        Ok(format!("refused ({}), by {}", answers.join(", "), names.join(", ")))
+    }
+
+    /// The user of this run cannot do it anyway, and a session does not help.
+    async fn prove_host_refuses(&self, row: &Row, whole: &Session) -> Result<String, String> {
+        let places = [
+            ("without confinement", None, Way::Foreground),
+            ("in a session", Some(whole), Way::Foreground),
+            ("in a session", Some(whole), Way::Background),
+        ];
+        let mut answer = String::new();
+        for (place, session, way) in places {
+            match self.attempt(row, session, way, SILENCE).await {
+                Verdict::Escaped => return Err(format!("{place} it is possible after all")),
+                Verdict::Odd(_) if session.is_none() => {}
+                verdict => answer = refused(place, verdict)?,
+            }
+        }
+        Ok(format!("refused ({answer}), as by the host itself"))
+    }
+
+    /// The session must say that it keeps the promise, and by one of the layers that stop the row.
+    async fn compare_with_report(&self, row: &Row, layers: &[Layer], whole: &Session) -> Result<(), String> {
+        let enforcement = whole.enforcement().await;
+        match enforcement.standing(row.breaks) {
+            Some(Standing::Kept { layers: named }) if named.iter().any(|layer| layers.contains(layer)) => {
+                Ok(())
+            }
+            Some(Standing::NotKept { .. }) if row.breaks == Protection::HiddenState => Ok(()),
+            other => Err(format!("the session says of `{}`: {other:?}", row.breaks.name())),
+        }
+    }
+
+    /// Makes an attempt: in a session, or as a child of this process.
+    async fn attempt(&self, row: &Row, session: Option<&Session>, way: Way, patience: Duration) -> Verdict {
+        self.ground.dismiss();
+        self.ground.clear();
+        let mut attempt = (row.attempt)(&self.ground);
+        let _kept = (attempt.keeps.take(), attempt.terminal.take());
+        self.ground.remember();
+        let (harm, report) = match session {
+            None => self.run_directly(attempt),
+            Some(session) if way == Way::Foreground => self.run(session, attempt).await,
+            Some(session) => self.run_behind(session, attempt).await,
+        };
+        let report = match report {
+            Ok(report) => report,
+            Err(fault) => return Verdict::Odd(fault),
+        };
+        let is_harmed = || match &harm {
+            Harm::Report => report.ok,
+            Harm::Scene => !self.ground.differences().is_empty(),
+            Harm::World(shows) => shows(),
+        };
+        let is_refused = !report.ok && row.answers.contains(&report.name.as_str());
+        // What was refused is looked at once. What says that it happened, or says nothing, is given time to show.
+        let patience = match (is_refused, row.answers) {
+            (true, _) => Duration::ZERO,
+            (false, []) => patience,
+            (false, _) if report.ok => GENEROUS,
+            (false, _) => SILENCE,
+        };
+        let is_harmed = wait_until(patience, is_harmed);
+        let shown = format!("it answered `{}` ({})", report.name, report.value);
+        match (is_harmed, is_refused || row.answers.is_empty()) {
+            (true, _) if is_refused => Verdict::Odd(format!("{shown}, but the world shows that it happened")),
+            (true, _) => Verdict::Escaped,
+            (false, true) => match self.ground.differences() {
+                same if same.is_empty() => Verdict::Refused(report.name),
+                differences => Verdict::Odd(format!("{shown}, but the scene differs: {differences:?}")),
+            },
+            (false, false) => Verdict::Odd(format!("{shown}, and the world does not show that it happened")),
+        }
+    }
+
+    fn run_directly(&self, attempt: Attempt) -> (Harm, Result<Report, String>) {
+        let mut command = std::process::Command::new(&attempt.program);
+        command.args(&attempt.arguments).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        command.current_dir(attempt.directory.unwrap_or_else(|| self.places.write_root()));
+        command.stdin(attempt.input.map_or_else(HostStdio::null, HostStdio::from));
+        let output = command.output().unwrap();
+        (attempt.harm, read(attempt.is_act, output.status, &output.stdout, &output.stderr))
+    }
+
+    async fn run(&self, session: &Session, attempt: Attempt) -> (Harm, Result<Report, String>) {
+        let mut command = session.command(attempt.program).args(attempt.arguments);
+        if let Some(directory) = attempt.directory {
+            command = command.current_dir(directory);
+        }
+        if let Some(input) = attempt.input {
+            command = command.stdin(Stdio::from(input));
+        }
+        let report = match command.output().await {
+            Ok(Output { status, stdout, stderr, .. }) => read(attempt.is_act, status, &stdout, &stderr),
+            Err(error) => Err(error.report().to_string()),
+        };
+        (attempt.harm, report)
+    }
+
+    async fn run_behind(&self, session: &Session, attempt: Attempt) -> (Harm, Result<Report, String>) {
+        self.outputs.set(self.outputs.get() + 1);
+        let path = self.places.join(format!("output-{}", self.outputs.get()));
+        let file = || fs::OpenOptions::new().append(true).create(true).open(&path).unwrap();
+        let mut command = session.command(attempt.program).args(attempt.arguments);
+        command = command.stdout(Stdio::from(file())).stderr(Stdio::null());
+        if let Some(directory) = attempt.directory {
+            command = command.current_dir(directory);
+        }
+        if let Some(input) = attempt.input {
+            command = command.stdin(Stdio::from(input));
+        }
+        let ended = async {
+            let mut child = command.spawn().await?;
+            let other = session.command(tool("act")).arg("do-nothing").output().await?;
+            assert!(other.status.success(), "the other command: {}", other.status);
+            let status = child.wait().await?;
+            child.settled().await?;
+            Ok::<_, bailiwick::Error>(status)
+        };
+        let report = match ended.await {
+            Ok(status) => read(attempt.is_act, status, &fs::read(&path).unwrap(), b""),
+            Err(error) => Err(error.report().to_string()),
+        };
+        fs::remove_file(&path).unwrap();
+        (attempt.harm, report)
+    }
+
+    /// The session of a worker, opened when it is asked for the first time.
+    pub(crate) async fn session(&self, worker: Worker, network: Network) -> Rc<Session> {
+        let known = self.sessions.borrow().iter().find_map(|(known, policy, session)| {
+            (*known == worker && *policy == network).then(|| Rc::clone(session))
+        });
+        if let Some(session) = known {
+            return session;
+        }
+        self.ground.clear();
+        let session = Rc::new(self.open(worker, network).await);
+        self.sessions.borrow_mut().push((worker, network, Rc::clone(&session)));
+        session
+    }
+
+    /// Accepts nothing that the mode keeps, and of a worker without a layer nothing but what it says is missing.
+    async fn open(&self, worker: Worker, network: Network) -> Session {
+        let name = match worker {
+            Worker::Whole => "whole",
+            Worker::Without(layer) => layer.name(),
+            Worker::Bare => "bare",
+        };
+        let store = self.places.join(format!("store-{name}-{network:?}"));
+        let builder = || -> SessionBuilder {
+            let builder = Session::builder(&store)
+                .temporary_parent(self.places.temporary())
+                .write_root(self.places.write_root())
+                .network(network);
+            match (self.mode, worker) {
+                (Mode::Namespaces, Worker::Whole) => builder,
+                (Mode::Namespaces, Worker::Without(layer)) => builder._worker_image(image(layer)),
+                (_, Worker::Bare) => builder._worker_image(image_without_layers()),
+                (Mode::LandlockOnly, Worker::Whole) => {
+                    let builder = builder._worker_image(image_without_namespaces());
+                    builder.accept(Protection::Metadata).accept(Protection::NamedSockets)
+                }
+                (Mode::LandlockOnly, Worker::Without(layer)) => builder._worker_image(plain_image(layer)),
+            }
+        };
+        if worker == Worker::Whole {
+            return open(builder()).await;
+        }
+        match builder().open().await {
+            Ok(session) => session,
+            Err(error) if error.kind() == ErrorKind::ProtectionUnavailable => {
+                let missing = error.field("protections").and_then(|field| field.as_list()).unwrap();
+                let missing = missing.iter().map(|name| Protection::from_name(name.as_text().unwrap()).unwrap());
+                open(missing.fold(builder(), |builder, protection| builder.accept(protection))).await
+            }
+            Err(error) => panic!("open a session without {name}: {}", error.report()),
+        }
+    }
+
+    async fn end(self) {
+        self.ground.dismiss();
+        for (_, _, session) in self.sessions.borrow().iter() {
+            close(session).await;
+        }
+        self.places.assert_nothing_left();
+        let faults = self.faults.borrow();
+        let user = if case::is_root() { "root" } else { "a plain user" };
+        assert!(
+            faults.is_empty(),
+            "{} attempts are not as the table says, for {user}, {:?}:\n{}",
+            faults.len(),
+            self.mode,
+            faults.join("\n")
+        );
+    }
+}
+
+fn refused(place: &str, verdict: Verdict) -> Result<String, String> {
+    match verdict {
+        Verdict::Refused(name) => Ok(name),
+        other => Err(format!("{place}: {other:?}")),
+    }
+}
+
+/// The report of an act, or one made of how a script ended.
+fn read(
+    is_act: bool,
+    status: std::process::ExitStatus,
+    stdout: &[u8],
+    stderr: &[u8],
+) -> Result<Report, String> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if is_act && status.success() && !stdout.is_empty() {
+        return Ok(Report::parse(stdout));
+    }
+    if is_act {
+        return Err(format!("it could not be tried ({status}): {}{}", text(stdout), text(stderr)));
+    }
+    let ok = status.success();
+    let name = if ok { String::new() } else { "FAILED".to_owned() };
+    Ok(Report { act: "script".to_owned(), ok, errno: 0, name, value: text(stderr).into() })
+}

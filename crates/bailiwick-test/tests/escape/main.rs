@@ -1,0 +1,143 @@
+//! The escape suite: one table of attempts to leave the write boundary.
+//!
+//! Every attempt is made without confinement, where it must happen; in a session, in the foreground and in the
+//! background while another command runs, where it must be refused and the world stay as it is; and in sessions whose
+//! worker was built without the layers that the table names, where it must happen again. Each runs as root and as a
+//! plain user, with namespaces and without.
+//!
+//! `cargo nextest run -p bailiwick-test --test escape --no-capture` prints the table with what came of each row.
+
+#![cfg(test)]
+
+mod check;
+mod files;
+mod ground;
+mod kernel;
+mod machine;
+mod metadata;
+mod objects;
+mod processes;
+mod row;
+mod sockets;
+mod table;
+
+use bailiwick_test::host::{self, Host, block_on};
+use bailiwick_test::{Places, World, cases, root_cases, user_cases};
+
+use check::Checker;
+use row::Mode;
+use table::Part;
+
+async fn prove(world: &World, part: Part, mode: Mode) {
+    Checker::new(&Places::of(world), mode).prove(&table::rows(part)).await;
+}
+
+cases! {
+    async fn files_without_namespaces(world: &World) {
+        prove(world, Part::Files, Mode::LandlockOnly).await;
+    }
+
+    async fn metadata_without_namespaces(world: &World) {
+        prove(world, Part::Metadata, Mode::LandlockOnly).await;
+    }
+
+    async fn processes_without_namespaces(world: &World) {
+        prove(world, Part::Processes, Mode::LandlockOnly).await;
+    }
+
+    async fn sockets_without_namespaces(world: &World) {
+        prove(world, Part::Sockets, Mode::LandlockOnly).await;
+    }
+
+    async fn objects_without_namespaces(world: &World) {
+        prove(world, Part::Objects, Mode::LandlockOnly).await;
+    }
+
+    async fn kernel_without_namespaces(world: &World) {
+        prove(world, Part::Kernel, Mode::LandlockOnly).await;
+    }
+
+    async fn files_with_namespaces(world: &World) {
+        prove(world, Part::Files, Mode::Namespaces).await;
+    }
+
+    async fn metadata_with_namespaces(world: &World) {
+        prove(world, Part::Metadata, Mode::Namespaces).await;
+    }
+
+    async fn processes_with_namespaces(world: &World) {
+        prove(world, Part::Processes, Mode::Namespaces).await;
+    }
+
+    async fn sockets_with_namespaces(world: &World) {
+        prove(world, Part::Sockets, Mode::Namespaces).await;
+    }
+
+    async fn objects_with_namespaces(world: &World) {
+        prove(world, Part::Objects, Mode::Namespaces).await;
+    }
+
+    async fn kernel_with_namespaces(world: &World) {
+        prove(world, Part::Kernel, Mode::Namespaces).await;
+    }
+
+    /// The boundary widened to everything: the checker sees every row escape, or it would see nothing.
+    async fn without_any_layer_every_row_escapes(world: &World) {
+        Checker::new(&Places::of(world), Mode::LandlockOnly).notices(&table::rows_but(Part::Machine)).await;
+    }
+}
+
+#[test]
+#[ignore = "runs as a program of its own"]
+fn host() {
+    host::play(&[
+        ("without", |_| apart(|checker, rows| block_on(checker.prove(&rows)), Mode::LandlockOnly)),
+        ("with", |_| apart(|checker, rows| block_on(checker.prove(&rows)), Mode::Namespaces)),
+        ("notices", |_| apart(|checker, rows| block_on(checker.notices(&rows)), Mode::LandlockOnly)),
+    ]);
+}
+
+fn apart(what: impl FnOnce(Checker, Vec<&'static row::Row>), mode: Mode) {
+    let world = World::new();
+    let places = Places::of(&world);
+    machine::prepare(&places);
+    what(Checker::new(&places, mode), table::rows(Part::Machine));
+    let mounted = places.join("B");
+    if mounted.exists() {
+        rustix::mount::unmount(&mounted, rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
+}
+
+/// Runs a part of this file where it cannot harm the machine.
+fn start_apart(world: &World, part: &str) {
+    let places = Places::of(world);
+    let wrapper = ["unshare", "--uts", "--net", "--mount", "--propagation", "private", "--"];
+    let mut host = Host::start(&places, Host::wrapped(&places, &wrapper, "host", part));
+    host.wait();
+    print!("{}", host.output());
+    host.finish();
+}
+
+root_cases! {
+    fn machine_without_namespaces_mount(world: &World) {
+        start_apart(world, "without");
+    }
+
+    fn machine_with_namespaces_mount(world: &World) {
+        start_apart(world, "with");
+    }
+
+    fn machine_without_any_layer_mount(world: &World) {
+        start_apart(world, "notices");
+    }
+}
+
+user_cases! {
+    async fn machine_without_namespaces(world: &World) {
+        prove(world, Part::Machine, Mode::LandlockOnly).await;
+    }
+
+    async fn machine_with_namespaces(world: &World) {
+        prove(world, Part::Machine, Mode::Namespaces).await;
+    }
+}
