@@ -198,14 +198,11 @@ pub(crate) const ROWS: &[Row] = &[
     control("kernel-messages", "sets which messages of the kernel are shown, to no level", |_| {
         reaches("EINVAL", &Calls::of(libc::SYS_syslog, [8.into(), 0.into(), 0.into()]))
     }),
-    control("ports", "speaks to hardware by its ports", |_| {
-        Attempt::calls(&Calls::of(libc::SYS_ioperm, [0x80.into(), 1.into(), 1.into()])).reported()
-    }),
     setting("kernel-setting", "writes a setting of the kernel in `/proc/sys`", |s| {
         renames_machine(s, act!["open-write", "/proc/sys/kernel/hostname"])
     }),
-    setting("system-request", "opens the file by which the kernel takes orders (`sysrq-trigger`)", |_| {
-        opens(Path::new("/proc/sysrq-trigger"))
+    setting("drop-caches", "opens the file by which the kernel drops its caches for writing", |_| {
+        opens(Path::new("/proc/sys/vm/drop_caches"))
     }),
     setting("kernel-object", "opens a setting in `/sys` for writing", |_| {
         opens(&first_of(&[

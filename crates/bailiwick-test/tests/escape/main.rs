@@ -112,7 +112,9 @@ fn apart(what: impl FnOnce(Checker, Vec<&'static row::Row>), mode: Mode) {
 fn start_apart(world: &World, part: &str) {
     let places = Places::of(world);
     let wrapper = ["unshare", "--uts", "--net", "--mount", "--propagation", "private", "--"];
-    let mut host = Host::start(&places, Host::wrapped(&places, &wrapper, "host", part));
+    let mut command = Host::wrapped(&places, &wrapper, "host", part);
+    command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    let mut host = Host::start(&places, command);
     host.wait();
     print!("{}", host.output());
     host.finish();

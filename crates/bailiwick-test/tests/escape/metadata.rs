@@ -91,7 +91,7 @@ pub(crate) const ROWS: &[Row] = &[
     metadata("lchown-link", "gives a symbolic link to its owner", |s| {
         Attempt::calls(&Calls::of(libc::SYS_lchown, [(&s.at("link")).into(), us().into(), (-1).into()]))
     }),
-    row("chown-to-other", Protection::Metadata, "gives a file to another user", |s| {
+    row("chown-to-other", Protection::Privileges, "gives a file to another user", |s| {
         act!["chown", s.at("f"), "61300", "61300"]
     })
     .by(&[Layer::Capabilities], &[Layer::Capabilities, Layer::MountView])

@@ -164,7 +164,8 @@ pub(crate) const ROWS: &[Row] = &[
                 .then(libc::SYS_mq_timedreceive, received);
             act::bare(received.arguments()).ok
         })
-    }),
+    })
+    .by(LANDLOCK_AND_FILTER, &[Layer::Landlock, Layer::IpcNamespace]),
     shared("posix-queue-remove", "removes a POSIX queue of the host", |s| {
         let name = queue(s);
         let removed = Calls::of(libc::SYS_mq_unlink, [name.as_str().into()]);

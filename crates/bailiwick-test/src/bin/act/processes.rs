@@ -19,7 +19,7 @@ pub(crate) const ACTS: &[Act] = &[
     ("setpriority", "PID NICE", set_priority),
     ("sched", "PID", |a| Ok(sys::processes::schedule_idle(a.pid()?)?).and_then(done)),
     ("affinity", "PID", affinity),
-    ("gain-user", "PROGRAM [ARGUMENT]...", gain_user),
+    ("gain-user", "PROGRAM", gain_user),
 ];
 
 /// Signal 0 only asks whether it may.
@@ -95,18 +95,12 @@ fn affinity(arguments: &mut Arguments) -> Answer {
 /// Runs a program whose file says that it runs as somebody else, and looks whether it does. It is given an input that
 /// does not end, and killed.
 fn gain_user(arguments: &mut Arguments) -> Answer {
-    let mut command = std::process::Command::new(arguments.path()?);
-    while !arguments.is_empty() {
-        command.arg(arguments.text()?);
-    }
+    let program = arguments.path()?;
     let quiet = std::process::Stdio::null;
+    let mut command = std::process::Command::new(&program);
     let started = command.stdin(std::process::Stdio::piped()).stdout(quiet()).stderr(quiet()).spawn();
     let mut child = started.prepare("start the program")?;
-    let effective = |text: String| text.lines().find_map(|line| {
-        line.strip_prefix("Uid:")?.split_whitespace().nth(1)?.parse::<u32>().ok()
-    });
-    // `spawn` returns once the program is executed, and so its user is what it will be.
-    let user = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok().and_then(effective);
+    let user = user_of_program(child.id(), &program);
     let _gone_already = child.kill();
     child.wait().prepare("wait for the program")?;
     match user {
@@ -114,4 +108,21 @@ fn gain_user(arguments: &mut Arguments) -> Answer {
         Some(user) => Ok(user.into()),
         None => crate::answer::cannot_try("the program cannot be looked at"),
     }
+}
+
+/// The effective user of a process once it is this program: its user is set before its arguments can be seen.
+fn user_of_program(pid: u32, program: &std::path::Path) -> Option<u32> {
+    let is_executed = || {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).next() == Some(program.as_os_str().as_encoded_bytes())
+    };
+    for _ in 0..5000 {
+        if is_executed() {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+            return line.split_whitespace().nth(1)?.parse().ok();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    None
 }
