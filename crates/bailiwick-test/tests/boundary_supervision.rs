@@ -37,8 +37,7 @@ async fn begin(session: &Session, world: &World, script: &str) -> Child {
     let _absent = std::fs::remove_file(&go);
     let script = format!("until test -e go; do sleep 0.01; done; {script}");
     let command = session.command("/bin/sh").args(["-c", &script]).spawn();
-    let child =
-        tokio::time::timeout(PATIENCE, command).await.expect("the attack does not start");
+    let child = tokio::time::timeout(PATIENCE, command).await.expect("the attack does not start");
     std::fs::write(&go, "").unwrap();
     child.unwrap()
 }
@@ -49,9 +48,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Runs an attack to its end, whatever is known of that.
 async fn attack(session: &Session, world: &World, script: &str) -> Result<ExitStatus, bailiwick::Error> {
     let mut child = begin(session, world, script).await;
-    let ended = tokio::time::timeout(PATIENCE, child.wait())
-        .await
-        .expect("the end of the attack is not told");
+    let ended =
+        tokio::time::timeout(PATIENCE, child.wait()).await.expect("the end of the attack is not told");
     // Where its end was lost it may be told before it comes; what follows is to run without the attacker.
     let is_over = || process::pid_ended(child.id(), child.start_time());
     assert!(wait_until(GENEROUS, is_over), "the attacker does not end");
