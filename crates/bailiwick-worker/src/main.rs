@@ -14,6 +14,8 @@ mod keeper;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod launcher;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod namespaces;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod reaper;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod sys;

@@ -3,8 +3,10 @@
 //! Order matters: `no_new_privs` comes first, since without it neither Landlock nor seccomp may be
 //! entered by a plain user; the filter comes last, since it forbids calls that the steps before need.
 
+mod mounts;
 mod probe;
 mod seccomp;
+mod view;
 
 use std::os::fd::OwnedFd;
 
@@ -15,6 +17,16 @@ use crate::sys::{self, Errno, ResourceLimit};
 
 pub(crate) use probe::{Place, run as probe, try_roots};
 pub(crate) use seccomp::Instruction;
+pub(crate) use view::{
+    Rules, View, ViewFailure, build as build_view, decode as decode_view, encode as encode_view,
+};
+
+/// What a launcher finds around it, which decides what the filter must refuse.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Circumstances {
+    /// System V objects and message queues are the session's own.
+    pub(crate) has_own_ipc: bool,
+}
 
 fn at<T>(step: Step) -> impl Fn(Errno) -> Result<T, Failure> {
     move |errno| Err(Failure { step, errno })
@@ -39,7 +51,11 @@ pub(crate) fn enter_scope(ruleset: &OwnedFd) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Which step failed; the caller must end.
-pub(crate) fn enter_grant(grant: &Grant, ruleset: &OwnedFd) -> Result<(), Failure> {
+pub(crate) fn enter_grant(
+    grant: &Grant,
+    circumstances: Circumstances,
+    ruleset: &OwnedFd,
+) -> Result<(), Failure> {
     // A dump would be written by the kernel, beside all confinement of the program that crashed.
     if cfg!(not(without_hygiene)) {
         sys::set_limit(sys::CORE, ResourceLimit { soft: 0, hard: 0 }).or_else(at(Step::Limits))?;
@@ -51,7 +67,8 @@ pub(crate) fn enter_grant(grant: &Grant, ruleset: &OwnedFd) -> Result<(), Failur
         drop_capabilities().or_else(at(Step::Capabilities))?;
     }
     if cfg!(not(without_seccomp)) {
-        let policy = seccomp::FilterPolicy { network: grant.network, sysv_ipc: grant.sysv_ipc };
+        let sysv_ipc = grant.sysv_ipc || circumstances.has_own_ipc;
+        let policy = seccomp::FilterPolicy { network: grant.network, sysv_ipc };
         sys::install_filter(&seccomp::program(policy)).or_else(at(Step::Seccomp))?;
     }
     Ok(())
