@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bailiwick::{
-    ErrorKind, Layer, Network, Output, Protection, Session, SessionBuilder, Standing, Stdio,
+    Enforcement, ErrorKind, Layer, Network, Output, Protection, Session, SessionBuilder, Standing, Stdio,
 };
 use bailiwick_test::act::Report;
 use bailiwick_test::places::{close, open};
@@ -115,7 +115,7 @@ impl Checker {
     }
 
     async fn prove_row(&self, row: &Row) -> Result<String, String> {
-        let layers = row.layers(self.mode);
+        let layers = row.layers(self.mode).filter(|_| !is_impossible(row.breaks));
         let whole = self.session(Worker::Whole, row.network).await;
         if !row.is_possible() {
             return self.prove_host_refuses(row, &whole).await;
@@ -320,7 +320,7 @@ impl Checker {
                 .write_root(self.places.write_root())
                 .network(network);
             match (self.mode, worker) {
-                (Mode::Namespaces, Worker::Whole) => builder,
+                (Mode::Namespaces, Worker::Whole) => accepting_impossible(builder),
                 (Mode::Namespaces, Worker::Without(layer)) => builder._worker_image(image(layer)),
                 (_, Worker::Bare) => builder._worker_image(image_without_layers()),
                 (Mode::LandlockOnly, Worker::Whole) => {
@@ -360,6 +360,16 @@ impl Checker {
             faults.join("\n")
         );
     }
+}
+
+/// Accepts what no layer of this version keeps on any host.
+fn accepting_impossible(builder: SessionBuilder) -> SessionBuilder {
+    let impossible = Protection::ALL.iter().filter(|protection| is_impossible(**protection));
+    impossible.fold(builder, |builder, protection| builder.accept(*protection))
+}
+
+fn is_impossible(protection: Protection) -> bool {
+    Enforcement::possible_layers(protection).is_empty()
 }
 
 fn refused(place: &str, verdict: Verdict) -> Result<String, String> {
