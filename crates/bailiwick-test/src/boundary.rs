@@ -287,6 +287,23 @@ impl Victim {
         Self::start(Command::new(tool("act")).args(["pause", "60"]).current_dir(directory))
     }
 
+    /// One that makes a file when it gets a signal, and listens already. It ends after a minute, if not before.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    #[must_use]
+    pub fn listening(signal: i32, heard: &Path) -> Self {
+        let script = r#"trap ': > "$2"' "$1"; : > "$2.ready"; n=0; while [ $n -lt 1200 ]; do sleep 0.05; n=$((n+1)); done"#;
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script, "listen", &signal.to_string()]).arg(heard);
+        let listening = Self::start(&mut command);
+        let mut ready = heard.as_os_str().to_owned();
+        ready.push(".ready");
+        assert!(wait_until(GENEROUS, || Path::new(&ready).exists()), "the listening victim does not begin");
+        listening
+    }
+
     /// One that uses a processor, for a minute of its time at most.
     ///
     /// # Panics

@@ -13,7 +13,8 @@ use bailiwick_test::act::Report;
 use bailiwick_test::places::{close, open};
 use bailiwick_test::process::GENEROUS;
 use bailiwick_test::{
-    Places, case, image, image_without_layers, image_without_namespaces, ledger, plain_image, tool, wait_until,
+    Places, case, image, image_without_layers, image_without_namespaces, ledger, plain_image, tool,
+    wait_until,
 };
 
 use crate::ground::Ground;
@@ -37,7 +38,6 @@ pub(crate) enum Worker {
 }
 
 /// What came of an attempt.
-#[derive(Debug)]
 pub(crate) enum Verdict {
     /// It was answered with one of the errors of its row, and the world is as it was.
     Refused(String),
@@ -45,6 +45,16 @@ pub(crate) enum Verdict {
     Escaped,
     /// Neither: the answer and the world do not agree, or it could not be tried.
     Odd(String),
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Verdict::Refused(name) => write!(f, "refused ({name})"),
+            Verdict::Escaped => f.write_str("it happened"),
+            Verdict::Odd(why) => f.write_str(why),
+        }
+    }
 }
 
 /// How long what is refused without saying so is given to show after all.
@@ -102,7 +112,7 @@ impl Checker {
             let session = self.session(Worker::Bare, network).await;
             match self.attempt(row, Some(&session), Way::Foreground, GENEROUS).await {
                 Verdict::Escaped => println!("noticed {}", row.id),
-                other => self.faults.borrow_mut().push(format!("{} is not noticed: {other:?}", row.id)),
+                other => self.faults.borrow_mut().push(format!("{} is not noticed: {other}", row.id)),
             }
             self.ground.dismiss();
         }
@@ -122,7 +132,7 @@ impl Checker {
         }
         let happened = |place: &str, verdict: Verdict| match verdict {
             Verdict::Escaped => Ok(()),
-            other => Err(format!("{place} it must happen: {other:?}")),
+            other => Err(format!("{place} it must happen: {other}")),
         };
         happened("without confinement", self.attempt(row, None, Way::Foreground, GENEROUS).await)?;
 
@@ -130,6 +140,9 @@ impl Checker {
             for way in [Way::Foreground, Way::Background] {
                 let verdict = self.attempt(row, Some(&whole), way, GENEROUS).await;
                 happened("what is said not to be kept is possible:", verdict)?;
+            }
+            if row.is_given {
+                return Ok("happens, with what the caller has handed over".to_owned());
             }
             if whole.enforcement().await.keeps(row.breaks) {
                 return Err(format!("`{}` is said to be kept", row.breaks.name()));
@@ -187,7 +200,12 @@ impl Checker {
     }
 
     /// The session must say that it keeps the promise, and by one of the layers that stop the row.
-    async fn compare_with_report(&self, row: &Row, layers: &[Layer], whole: &Session) -> Result<(), String> {
+    pub(crate) async fn compare_with_report(
+        &self,
+        row: &Row,
+        layers: &[Layer],
+        whole: &Session,
+    ) -> Result<(), String> {
         let enforcement = whole.enforcement().await;
         match enforcement.standing(row.breaks) {
             Some(Standing::Kept { layers: named }) if named.iter().any(|layer| layers.contains(layer)) => {
@@ -196,6 +214,28 @@ impl Checker {
             Some(Standing::NotKept { .. }) if row.breaks == Protection::HiddenState => Ok(()),
             other => Err(format!("the session says of `{}`: {other:?}", row.breaks.name())),
         }
+    }
+
+    /// Runs the act of a row as a child of this process, whatever comes of it. What it leaves holds none of its streams.
+    pub(crate) fn start_directly(&self, row: &Row) {
+        let attempt = (row.attempt)(&self.ground);
+        let mut command = std::process::Command::new(&attempt.program);
+        command.args(&attempt.arguments).stdin(HostStdio::null()).stdout(HostStdio::null());
+        let status = command.status().unwrap();
+        assert!(status.success(), "{}: {status}", row.id);
+    }
+
+    /// The same in a session.
+    pub(crate) async fn start(&self, row: &Row, session: &Session, way: Way) {
+        let attempt = (row.attempt)(&self.ground);
+        let command = session.command(attempt.program).args(attempt.arguments);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().await.unwrap();
+        if way == Way::Background {
+            let other = session.command(tool("act")).arg("do-nothing").output().await.unwrap();
+            assert!(other.status.success(), "the other command: {}", other.status);
+        }
+        let status = child.wait().await.unwrap();
+        assert!(status.success(), "{}: {status}", row.id);
     }
 
     /// Makes an attempt: in a session, or as a child of this process.
@@ -281,7 +321,6 @@ impl Checker {
             let other = session.command(tool("act")).arg("do-nothing").output().await?;
             assert!(other.status.success(), "the other command: {}", other.status);
             let status = child.wait().await?;
-            child.settled().await?;
             Ok::<_, bailiwick::Error>(status)
         };
         let report = match ended.await {
@@ -316,6 +355,7 @@ impl Checker {
         let store = self.places.join(format!("store-{name}-{network:?}"));
         let builder = || -> SessionBuilder {
             let builder = Session::builder(&store)
+                .protect(self.places.private())
                 .temporary_parent(self.places.temporary())
                 .write_root(self.places.write_root())
                 .network(network);
@@ -337,14 +377,15 @@ impl Checker {
             Ok(session) => session,
             Err(error) if error.kind() == ErrorKind::ProtectionUnavailable => {
                 let missing = error.field("protections").and_then(|field| field.as_list()).unwrap();
-                let missing = missing.iter().map(|name| Protection::from_name(name.as_text().unwrap()).unwrap());
+                let missing =
+                    missing.iter().map(|name| Protection::from_name(name.as_text().unwrap()).unwrap());
                 open(missing.fold(builder(), |builder, protection| builder.accept(protection))).await
             }
             Err(error) => panic!("open a session without {name}: {}", error.report()),
         }
     }
 
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         self.ground.dismiss();
         for (_, _, session) in self.sessions.borrow().iter() {
             close(session).await;
@@ -375,7 +416,7 @@ fn is_impossible(protection: Protection) -> bool {
 fn refused(place: &str, verdict: Verdict) -> Result<String, String> {
     match verdict {
         Verdict::Refused(name) => Ok(name),
-        other => Err(format!("{place}: {other:?}")),
+        other => Err(format!("{place}: {other}")),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::row::{Actors, Attempt, Row, act, row};
 const HERE: i32 = libc::AT_FDCWD;
 const CONTENT: Protection = Protection::Content;
 const LANDLOCK: &[Layer] = &[Layer::Landlock];
+const VIEW: &[Layer] = &[Layer::MountView];
 const BOTH: &[Layer] = &[Layer::Landlock, Layer::MountView];
 /// Landlock's answer to a link or a move across the border, and that of a mount point.
 const ACROSS: &[&str] = &["EACCES", "EROFS", "EXDEV"];
@@ -166,10 +167,16 @@ pub(crate) const ROWS: &[Row] = &[
         let made = [Word::Result(0), "new".into(), (libc::O_WRONLY | libc::O_CREAT).into(), 0o644.into()];
         Attempt::calls(&directory.then(libc::SYS_openat, made))
     }),
-    content("beneath-given-descriptor", "makes a file beneath a directory that it was given as its input", |s| {
-        let made = [0.into(), "new".into(), (libc::O_WRONLY | libc::O_CREAT).into(), 0o644.into()];
-        Attempt::calls(&Calls::of(libc::SYS_openat, made)).input(directory(s))
-    }),
+    content(
+        "beneath-given-descriptor",
+        "makes a file beneath a directory that it was given as its input",
+        |s| {
+            let made = [0.into(), "new".into(), (libc::O_WRONLY | libc::O_CREAT).into(), 0o644.into()];
+            Attempt::calls(&Calls::of(libc::SYS_openat, made)).input(directory(s))
+        },
+    )
+    // The directory was opened where nothing is read-only.
+    .by(LANDLOCK, LANDLOCK),
     content("map-shared", "writes through shared memory of a file", |s| {
         let mapped = [0.into(), 4096.into(), 3.into(), libc::MAP_SHARED.into(), Word::Result(0), 0.into()];
         let file = open(&s.at("f"), libc::O_RDWR);
@@ -204,6 +211,19 @@ pub(crate) const ROWS: &[Row] = &[
     content("spool", "leaves a job where a daemon of the host looks for jobs, as for `at` or `cron`", |s| {
         act!["create", s.spool_daemon().join("job")]
     }),
+    content("protected-storage", "writes to a file that the session protects", |s| {
+        let file = s.places().secret();
+        act!["open-append", &file].shown_by({
+            let before = std::fs::read(&file).unwrap();
+            move || std::fs::read(&file).unwrap() != before
+        })
+    })
+    .answers(&["EACCES", "EROFS", "ENOENT"]),
+    row("read-protected-storage", Protection::HiddenState, "reads a file that the session protects", |s| {
+        act!["read", s.places().secret()].reported()
+    })
+    .by_namespaces(VIEW)
+    .answers(&["EACCES", "ENOENT"]),
     content("from-memory", "writes from a program that lies in memory alone", |s| {
         act!["from-memory", "open-append", s.at("f")]
     }),
@@ -227,10 +247,14 @@ pub(crate) const ROWS: &[Row] = &[
     .by(&[Layer::Landlock, Layer::Hygiene], &[Layer::Landlock, Layer::Hygiene, Layer::MountView])
     .answers(&["NOCORE"])
     .needs(&[Need::CoreFiles]),
-    content("race-exchange-link", "opens a file by a name that changes between a directory and a link out of the root", |s| {
-        let (one, other) = (s.ours("dir"), s.ours("to-dir"));
-        act!["race-write", "400", &one, other, one.join("f")]
-    })
+    content(
+        "race-exchange-link",
+        "opens a file by a name that changes between a directory and a link out of the root",
+        |s| {
+            let (one, other) = (s.ours("dir"), s.ours("to-dir"));
+            act!["race-write", "300", &one, other, one.join("f")]
+        },
+    )
     .answers(&["LOST"]),
     content("race-exchange-dots", "opens `..` of a directory that moves up and down meanwhile", |s| {
         let deep = s.ours("deep/deeper");
@@ -239,13 +263,17 @@ pub(crate) const ROWS: &[Row] = &[
         std::fs::write(s.ours("X/e/f"), "ours").unwrap();
         let up = s.ours("up");
         std::fs::create_dir(&up).unwrap();
-        act!["race-write", "400", &up, &deep, "../../X/e/f"].within(&deep)
+        act!["race-write", "300", &up, &deep, "../../X/e/f"].within(&deep)
     })
     .answers(&["LOST"]),
-    content("race-rename-link", "moves a file to a name that changes between a directory and a link out of the root", |s| {
-        let (one, other) = (s.ours("dir"), s.ours("to-dir"));
-        act!["race-rename", "400", &one, other, s.ours("own"), one.join("new"), s.at("new")]
-    })
+    content(
+        "race-rename-link",
+        "moves a file to a name that changes between a directory and a link out of the root",
+        |s| {
+            let (one, other) = (s.ours("dir"), s.ours("to-dir"));
+            act!["race-rename", "300", &one, other, s.ours("own"), one.join("new"), s.at("new")]
+        },
+    )
     .answers(&["LOST"]),
 ];
 

@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::net::{TcpListener, UdpSocket};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
@@ -149,12 +149,7 @@ impl Ground {
             assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&gifts)));
             let parts = [io::IoSlice::new(b"!")];
             // Who connected may be gone already.
-            let _sent = rustix::net::sendmsg(
-                &stream,
-                &parts,
-                &mut control,
-                rustix::net::SendFlags::NOSIGNAL,
-            );
+            let _sent = rustix::net::sendmsg(&stream, &parts, &mut control, rustix::net::SendFlags::NOSIGNAL);
         });
         path
     }

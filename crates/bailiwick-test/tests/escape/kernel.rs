@@ -52,7 +52,8 @@ fn marks_own(s: &Ground, calls: impl FnOnce(&PathBuf) -> Calls) -> Attempt {
 /// A program that runs as somebody else by a bit of its file.
 fn program_of_another(s: &Ground) -> PathBuf {
     if !case::is_root() {
-        return ["/usr/bin/su", "/bin/su", "/usr/bin/passwd"].into_iter().map(PathBuf::from).find(|path| bears_set_id(path)).unwrap();
+        let known = ["/usr/bin/su", "/bin/su", "/usr/bin/passwd"].map(PathBuf::from);
+        return known.into_iter().find(|path| bears_set_id(path)).unwrap();
     }
     let program = s.places().join("another");
     std::fs::copy(tool("act"), &program).unwrap();
@@ -72,7 +73,9 @@ pub(crate) const ROWS: &[Row] = &[
         Attempt::act(words).reported()
     }),
     interface("fault-handler", "handles page faults by a descriptor", |_| act!["userfaultfd"].reported()),
-    interface("watch-by-handle", "watches a file with `fanotify`", |s| act!["fanotify", s.at("f")].reported()),
+    interface("watch-by-handle", "watches a file with `fanotify`", |s| {
+        act!["fanotify", s.at("f")].reported()
+    }),
     interface("counters", "counts events with `perf_event_open`", |_| act!["perf-event"].reported())
         .and_from_root(CAPABILITIES)
         .everybody_if("/proc/sys/kernel/perf_event_paranoid", &["-1", "0", "1", "2"]),
@@ -89,9 +92,11 @@ pub(crate) const ROWS: &[Row] = &[
     interface("entry-32-bit", "enters the kernel as a 32-bit program does", |_| act!["int80"].reported())
         .answers(&["ENOSYS", "WRONGANSWER"])
         .needs(&[Need::Ia32]),
-    interface("socket-32-bit", "makes a socket as a 32-bit program does", |_| act!["int80-socket"].reported())
-        .answers(&["ENOSYS"])
-        .needs(&[Need::Ia32]),
+    interface("socket-32-bit", "makes a socket as a 32-bit program does", |_| {
+        act!["int80-socket"].reported()
+    })
+    .answers(&["ENOSYS"])
+    .needs(&[Need::Ia32]),
     interface("entry-x32", "enters the kernel with a call number of x32", |_| act!["x32-getpid"].reported())
         .answers(&["ENOSYS"])
         .needs(&[Need::X32]),
@@ -105,11 +110,16 @@ pub(crate) const ROWS: &[Row] = &[
     .needs(&[Need::UserNamespaces]),
     interface("new-namespaces", "moves into namespaces of every kind", |_| unshare(NEW_ALL))
         .needs(&[Need::UserNamespaces]),
-    row("mount-in-nested-namespace", Protection::KernelInterfaces, "mounts over a directory, in namespaces in which it has every right", |s| {
-        let unshared = Calls::of(libc::SYS_unshare, [(NEW_USER | NEW_MOUNT).into()]);
-        let mounted = ["act".into(), (&s.at("empty")).into(), "tmpfs".into(), 0.into(), 0.into()];
-        Attempt::calls(&unshared.then(libc::SYS_mount, mounted).course()).reported()
-    })
+    row(
+        "mount-in-nested-namespace",
+        Protection::KernelInterfaces,
+        "mounts over a directory, in namespaces in which it has every right",
+        |s| {
+            let unshared = Calls::of(libc::SYS_unshare, [(NEW_USER | NEW_MOUNT).into()]);
+            let mounted = ["act".into(), (&s.at("empty")).into(), "tmpfs".into(), 0.into(), 0.into()];
+            Attempt::calls(&unshared.then(libc::SYS_mount, mounted).course()).reported()
+        },
+    )
     .by(FILTER_AND_DOMAINS, FILTER_AND_DOMAINS)
     .needs(&[Need::UserNamespaces]),
     interface("new-mount-namespace", "moves into a mount namespace", |_| unshare(0x0002_0000))
@@ -118,9 +128,11 @@ pub(crate) const ROWS: &[Row] = &[
     interface("enter-namespace", "enters a namespace again", |_| act!["setns", "self", "uts"].reported())
         .and_from_root(CAPABILITIES)
         .only(Actors::Root),
-    interface("change-root", "makes another directory its root", |s| act!["chroot", s.ours("dir")].reported())
-        .and_from_root(CAPABILITIES)
-        .only(Actors::Root),
+    interface("change-root", "makes another directory its root", |s| {
+        act!["chroot", s.ours("dir")].reported()
+    })
+    .and_from_root(CAPABILITIES)
+    .only(Actors::Root),
     set_id("set-id-chmod", "marks a program of the root to run as its owner", |s| {
         marks_own(s, |path| Calls::of(libc::SYS_chmod, [path.into(), 0o4755.into()]))
     }),
@@ -132,9 +144,7 @@ pub(crate) const ROWS: &[Row] = &[
     }),
     set_id("set-id-open", "makes a file that is marked from the start", |s| {
         let flags = libc::O_CREAT | libc::O_WRONLY;
-        marks(s, |path| {
-            Calls::of(libc::SYS_openat, [HERE.into(), path.into(), flags.into(), 0o4755.into()])
-        })
+        marks(s, |path| Calls::of(libc::SYS_openat, [HERE.into(), path.into(), flags.into(), 0o4755.into()]))
     }),
     set_id("set-id-open-by-structure", "the same with a mode that no filter sees", |s| {
         let how = Word::Words(vec![(libc::O_CREAT | libc::O_WRONLY).into(), 0o4755, 0]);
@@ -148,24 +158,36 @@ pub(crate) const ROWS: &[Row] = &[
         // VFS_CAP_REVISION_2 with the effective bit, and CAP_CHOWN permitted.
         let value = Word::HalfWords(vec![0x0200_0001, 1, 0, 0, 0]);
         let set = [(&path).into(), "security.capability".into(), value, 20.into(), 0.into()];
-        Attempt::calls(&Calls::of(libc::SYS_setxattr, set)).shown_by(move || {
-            rustix::fs::getxattr(&path, "security.capability", &mut [0_u8; 64][..]).is_ok()
-        })
+        Attempt::calls(&Calls::of(libc::SYS_setxattr, set))
+            .shown_by(move || rustix::fs::getxattr(&path, "security.capability", &mut [0_u8; 64][..]).is_ok())
     })
     .by(CAPABILITIES, CAPABILITIES)
     .only(Actors::Root),
-    row("run-as-another", Protection::Privileges, "runs a program whose file says that it runs as another user", |s| {
-        act!["gain-user", program_of_another(s)].reported()
-    })
+    row(
+        "run-as-another",
+        Protection::Privileges,
+        "runs a program whose file says that it runs as another user",
+        |s| {
+            // What it is asked for makes it stay; the programs of a system ask for a password.
+            let words = [program_of_another(s).into(), "pause".into(), "60".into()];
+            let words = words.into_iter().take(if case::is_root() { 3 } else { 1 });
+            Attempt::act(std::iter::once("gain-user".into()).chain(words)).reported()
+        },
+    )
     .by(CAPABILITIES, CAPABILITIES)
     .answers(&["SAMEUSER"])
     .built_in(),
-    row("inherited-descriptor", Protection::Descriptors, "writes to a descriptor that the host has open", |s| {
-        let file = s.places().outside_file();
-        let before = std::fs::read(&file).unwrap();
-        act!["write-fd", s.inheritable().to_string(), "leak"]
-            .shown_by(move || std::fs::read(&file).unwrap() != before)
-    })
+    row(
+        "inherited-descriptor",
+        Protection::Descriptors,
+        "writes to a descriptor that the host has open",
+        |s| {
+            let file = s.places().outside_file();
+            let before = std::fs::read(&file).unwrap();
+            act!["write-fd", s.inheritable().to_string(), "leak"]
+                .shown_by(move || std::fs::read(&file).unwrap() != before)
+        },
+    )
     .by(&[Layer::Hygiene], &[Layer::Hygiene])
     .answers(&["EBADF"])
     .built_in(),

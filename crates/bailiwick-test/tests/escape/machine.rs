@@ -183,7 +183,9 @@ pub(crate) const ROWS: &[Row] = &[
     control("domain-name", "gives the machine another domain", |_| {
         Attempt::calls(&Calls::of(libc::SYS_setdomainname, ["zz".into(), 2.into()])).reported()
     }),
-    control("time-zone", "sets the time zone of the kernel, to what it is", |_| act!["settimeofday"].reported()),
+    control("time-zone", "sets the time zone of the kernel, to what it is", |_| {
+        act!["settimeofday"].reported()
+    }),
     control("clock-rate", "changes the rate of the clock, by too much", |_| {
         let mut change = vec![0; 52]; // struct timex
         change[0] = 0x4000; // ADJ_TICK, and a tick of 0
@@ -238,7 +240,8 @@ pub(crate) const ROWS: &[Row] = &[
             act::bare(&["btrfs-create".as_ref(), at.as_os_str(), name.as_ref()]).assert_done();
         }
         act!["btrfs-destroy", at, name].shown_by(move || case::is_root() && !there.exists())
-    }),
+    })
+    .and_from_root(CAPABILITIES),
     subvolume("freeze", "freezes a whole file system, by a descriptor for reading", |s| {
         let opened = Calls::of(libc::SYS_open, [(&btrfs(s)).into(), libc::O_RDONLY.into()]);
         let freeze = |request: u32| [Word::Result(0), request.into(), 0.into()]; // FIFREEZE, FITHAW

@@ -10,12 +10,15 @@
 #![cfg(test)]
 
 mod check;
+mod command;
+mod everybody;
 mod files;
 mod ground;
 mod kernel;
 mod machine;
 mod metadata;
 mod objects;
+mod outlive;
 mod processes;
 mod row;
 mod sockets;
@@ -81,9 +84,25 @@ cases! {
         prove(world, Part::Kernel, Mode::Namespaces).await;
     }
 
+    async fn a_command_without_namespaces(world: &World) {
+        command::is_as_documented(&Places::of(world), Mode::LandlockOnly).await;
+    }
+
+    async fn a_command_with_namespaces(world: &World) {
+        command::is_as_documented(&Places::of(world), Mode::Namespaces).await;
+    }
+
+    async fn outliving_without_namespaces(world: &World) {
+        outlive::prove(&Places::of(world), Mode::LandlockOnly).await;
+    }
+
+    async fn outliving_with_namespaces(world: &World) {
+        outlive::prove(&Places::of(world), Mode::Namespaces).await;
+    }
+
     /// The boundary widened to everything: the checker sees every row escape, or it would see nothing.
     async fn without_any_layer_every_row_escapes(world: &World) {
-        Checker::new(&Places::of(world), Mode::LandlockOnly).notices(&table::rows_but(Part::Machine)).await;
+        Checker::new(&Places::of(world), Mode::LandlockOnly).notices(&table::ordinary_rows()).await;
     }
 }
 
@@ -93,6 +112,8 @@ fn host() {
     host::play(&[
         ("without", |_| apart(|checker, rows| block_on(checker.prove(&rows)), Mode::LandlockOnly)),
         ("with", |_| apart(|checker, rows| block_on(checker.prove(&rows)), Mode::Namespaces)),
+        ("everybody-without", |places| everybody(places, Mode::LandlockOnly)),
+        ("everybody-with", |places| everybody(places, Mode::Namespaces)),
         ("notices", |_| apart(|checker, rows| block_on(checker.notices(&rows)), Mode::LandlockOnly)),
     ]);
 }
@@ -108,16 +129,42 @@ fn apart(what: impl FnOnce(Checker, Vec<&'static row::Row>), mode: Mode) {
     }
 }
 
+fn everybody(places: &Places, mode: Mode) {
+    let world = World::new();
+    block_on(prove(&world, Part::Everybody, mode));
+    if mode == Mode::LandlockOnly {
+        let checker = Checker::new(&Places::of(&World::new()), mode);
+        block_on(checker.notices(&table::rows(Part::Everybody)));
+    }
+    host::say(places, "everybody", true);
+}
+
+const APART: &[&str] = &["unshare", "--uts", "--net", "--mount", "--propagation", "private"];
+
+fn apart_command(places: &Places, wrapper: &[&str], part: &str) -> std::process::Command {
+    let wrapper: Vec<&str> = APART.iter().chain(wrapper).copied().collect();
+    let mut command = Host::wrapped(places, &wrapper, "host", part);
+    command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    command
+}
+
 /// Runs a part of this file where it cannot harm the machine.
 fn start_apart(world: &World, part: &str) {
     let places = Places::of(world);
-    let wrapper = ["unshare", "--uts", "--net", "--mount", "--propagation", "private", "--"];
-    let mut command = Host::wrapped(&places, &wrapper, "host", part);
-    command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-    let mut host = Host::start(&places, command);
+    let mut host = Host::start(&places, apart_command(&places, &["--"], part));
     host.wait();
     print!("{}", host.output());
     host.finish();
+}
+
+/// The same where it sees nobody else. It runs under another number there than the one that was started.
+fn start_alone(world: &World, part: &str) {
+    let places = Places::of(world);
+    let wrapper = ["--pid", "--fork", "--mount-proc", "--kill-child", "--"];
+    let mut host = Host::start(&places, apart_command(&places, &wrapper, part));
+    let status = host.wait();
+    print!("{}", host.output());
+    assert!(status.success() && host.heard("everybody").is_some(), "{status}");
 }
 
 root_cases! {
@@ -132,6 +179,14 @@ root_cases! {
     fn machine_without_any_layer_mount(world: &World) {
         start_apart(world, "notices");
     }
+
+    fn everybody_without_namespaces(world: &World) {
+        start_alone(world, "everybody-without");
+    }
+
+    fn everybody_with_namespaces(world: &World) {
+        start_alone(world, "everybody-with");
+    }
 }
 
 user_cases! {
@@ -141,5 +196,14 @@ user_cases! {
 
     async fn machine_with_namespaces(world: &World) {
         prove(world, Part::Machine, Mode::Namespaces).await;
+    }
+
+    async fn everybody_without_namespaces_of_a_uid(world: &World, uid = 61320) {
+        prove(world, Part::Everybody, Mode::LandlockOnly).await;
+        Checker::new(&Places::of(world), Mode::LandlockOnly).notices(&table::rows(Part::Everybody)).await;
+    }
+
+    async fn everybody_with_namespaces_of_a_uid(world: &World, uid = 61321) {
+        prove(world, Part::Everybody, Mode::Namespaces).await;
     }
 }

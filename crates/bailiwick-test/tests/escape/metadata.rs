@@ -45,10 +45,13 @@ fn then() -> Word {
     Word::Words(vec![1, 0, 1, 0])
 }
 
-/// An access list that lets another user write: `struct posix_acl_xattr_header` and five entries.
+/// An access list that names a user: `struct posix_acl_xattr_header` and five entries.
 fn access_list() -> Word {
+    // One that a user namespace knows.
+    let other = i32::try_from(us()).unwrap();
     let entry = |tag: i32, permissions: i32, id: i32| [tag | permissions << 16, id];
-    let entries = [entry(1, 6, -1), entry(2, 6, 61_300), entry(4, 4, -1), entry(0x10, 6, -1), entry(0x20, 4, -1)];
+    let entries =
+        [entry(1, 6, -1), entry(2, 6, other), entry(4, 4, -1), entry(0x10, 6, -1), entry(0x20, 4, -1)];
     Word::HalfWords(std::iter::once(2).chain(entries.into_iter().flatten()).collect())
 }
 
@@ -136,25 +139,35 @@ pub(crate) const ROWS: &[Row] = &[
         Attempt::calls(&calls)
     }),
     metadata("access-list-directory", "sets the access list that new files of a directory get", |s| {
-        let [path, name, value] =
-            [(&s.at("empty")).into(), "system.posix_acl_default".into(), access_list()];
+        let [path, name, value] = [(&s.at("empty")).into(), "system.posix_acl_default".into(), access_list()];
         let calls = Calls::of(libc::SYS_setxattr, [path, name, value, ACCESS_LIST_SIZE.into(), 0.into()]);
         Attempt::calls(&calls)
     }),
-    metadata("given-descriptor", "changes the mode of a file that it was given as its input, for reading", |s| {
-        let change = Calls::of(libc::SYS_fchmod, [0.into(), 0o666.into()]);
-        Attempt::calls(&change).input(std::fs::File::open(s.at("f")).unwrap())
-    }),
+    metadata(
+        "given-descriptor",
+        "changes the mode of a file that it was given as its input, for reading",
+        |s| {
+            let change = Calls::of(libc::SYS_fchmod, [0.into(), 0o666.into()]);
+            Attempt::calls(&change).input(std::fs::File::open(s.at("f")).unwrap())
+        },
+    )
+    .given(),
     metadata("given-descriptor-by-link", "the same by the link in `/proc/self/fd`", |s| {
         let change = Calls::of(libc::SYS_chmod, ["/proc/self/fd/0".into(), 0o666.into()]);
         Attempt::calls(&change).input(std::fs::File::open(s.at("f")).unwrap())
-    }),
-    row("ring-setxattr", Protection::KernelInterfaces, "sets an attribute by a ring of asynchronous calls", |s| {
-        act!["io-uring-setxattr", s.at("f")]
     })
+    .given(),
+    row(
+        "ring-setxattr",
+        Protection::KernelInterfaces,
+        "sets an attribute by a ring of asynchronous calls",
+        |s| act!["io-uring-setxattr", s.at("f")],
+    )
     .by(FILTER, FILTER_AND_VIEW)
     .needs(&[Need::IoUring]),
-    request("set-flags", "changes inode flags by a descriptor for reading", |s| act!["fs-setflags", s.at("f")]),
+    request("set-flags", "changes inode flags by a descriptor for reading", |s| {
+        act!["fs-setflags", s.at("f")]
+    }),
     request("set-flags-directory", "changes inode flags of a directory", |s| act!["fs-setflags", s.scene()]),
     request("set-extended-flags", "changes extended inode flags", |s| act!["fsxattr", s.at("f")]),
     request("set-version", "changes the inode generation", |s| {
@@ -162,10 +175,8 @@ pub(crate) const ROWS: &[Row] = &[
         Attempt::calls(&reading(&s.at("f")).then(libc::SYS_ioctl, version))
     }),
     request("file-setattr", "changes inode flags by path, with the call of Linux 6.17", |s| {
-        let calls = Calls::of(
-            FILE_SETATTR,
-            [HERE.into(), (&s.at("f")).into(), Word::Zeros(24), 24.into(), 0.into()],
-        );
+        let calls =
+            Calls::of(FILE_SETATTR, [HERE.into(), (&s.at("f")).into(), Word::Zeros(24), 24.into(), 0.into()]);
         Attempt::calls(&calls)
     })
     .answers(&["EPERM", "EROFS", "ENOSYS"])

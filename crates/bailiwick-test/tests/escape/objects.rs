@@ -13,7 +13,9 @@ use crate::ground::Ground;
 use crate::row::{Actors, Attempt, Row, act, row};
 
 const FILTER: &[Layer] = &[Layer::Seccomp];
-const IPC: &[Layer] = &[Layer::IpcNamespace];
+/// Where the namespace is missing, the filter steps in.
+const FILTER_AND_IPC: &[Layer] = &[Layer::Seccomp, Layer::IpcNamespace];
+const LANDLOCK_AND_VIEW: &[Layer] = &[Layer::Landlock, Layer::MountView];
 const LANDLOCK: &[Layer] = &[Layer::Landlock];
 const LANDLOCK_AND_FILTER: &[Layer] = &[Layer::Landlock, Layer::Seccomp];
 /// In a namespace of its own there is no such object.
@@ -22,7 +24,7 @@ const GETVAL: i32 = 12;
 const SETVAL: i32 = 16;
 
 const fn shared(id: &'static str, tries: &'static str, attempt: fn(&Ground) -> Attempt) -> Row {
-    row(id, Protection::SharedMemory, tries, attempt).by(FILTER, IPC).answers(NO_OBJECT)
+    row(id, Protection::SharedMemory, tries, attempt).by(FILTER, FILTER_AND_IPC).answers(NO_OBJECT)
 }
 
 const fn device(id: &'static str, tries: &'static str, attempt: fn(&Ground) -> Attempt) -> Row {
@@ -126,17 +128,15 @@ pub(crate) const ROWS: &[Row] = &[
     shared("semaphore-set", "sets a semaphore of the host", |s| {
         let id = semaphore(s);
         let set = Calls::of(libc::SYS_semctl, [id.into(), 0.into(), SETVAL.into(), 7.into()]);
-        Attempt::calls(&set).shown_by(move || {
-            number(&Calls::of(libc::SYS_semctl, [id.into(), 0.into(), GETVAL.into()])) == 7
-        })
+        Attempt::calls(&set)
+            .shown_by(move || number(&Calls::of(libc::SYS_semctl, [id.into(), 0.into(), GETVAL.into()])) == 7)
     }),
     shared("semaphore-operation", "raises a semaphore of the host", |s| {
         let id = semaphore(s);
         // struct sembuf: semaphore 0, plus 3.
         let raise = [id.into(), Word::HalfWords(vec![3 << 16, 0]), 1.into()];
-        Attempt::calls(&Calls::of(libc::SYS_semop, raise)).shown_by(move || {
-            number(&Calls::of(libc::SYS_semctl, [id.into(), 0.into(), GETVAL.into()])) == 3
-        })
+        Attempt::calls(&Calls::of(libc::SYS_semop, raise))
+            .shown_by(move || number(&Calls::of(libc::SYS_semctl, [id.into(), 0.into(), GETVAL.into()])) == 3)
     }),
     shared("semaphore-remove", "removes a semaphore of the host", |s| {
         let id = semaphore(s);
@@ -165,7 +165,7 @@ pub(crate) const ROWS: &[Row] = &[
             act::bare(received.arguments()).ok
         })
     })
-    .by(LANDLOCK_AND_FILTER, &[Layer::Landlock, Layer::IpcNamespace]),
+    .by(LANDLOCK_AND_FILTER, &[Layer::Landlock, Layer::Seccomp, Layer::IpcNamespace]),
     shared("posix-queue-remove", "removes a POSIX queue of the host", |s| {
         let name = queue(s);
         let removed = Calls::of(libc::SYS_mq_unlink, [name.as_str().into()]);
@@ -183,7 +183,7 @@ pub(crate) const ROWS: &[Row] = &[
         let path = shared_file(s);
         act!["open-append", &path].shown_by(move || fs::read(&path).is_ok_and(|content| content != b"x"))
     })
-    .by(LANDLOCK, &[Layer::MountView])
+    .by(LANDLOCK, LANDLOCK_AND_VIEW)
     .answers(&["EACCES", "EROFS", "ENOENT"]),
     row("shared-file-make", Protection::Content, "leaves a file in the `/dev/shm` of the host", |s| {
         let path = PathBuf::from("/dev/shm").join(s.name());
@@ -191,35 +191,50 @@ pub(crate) const ROWS: &[Row] = &[
         s.later(move || drop(fs::remove_file(removed)));
         act!["create", &path].shown_by(move || path.exists())
     })
-    .by(LANDLOCK, &[Layer::MountView])
+    .by(LANDLOCK, LANDLOCK_AND_VIEW)
     .silent(),
     row("terminal-write", Protection::Terminals, "writes to a terminal of the host", |_| {
         terminal(|name| act!["open-append", name], |pty| pty.text().contains("act"))
     })
-    .by(LANDLOCK, &[Layer::MountView])
+    .by(LANDLOCK, LANDLOCK_AND_VIEW)
     .answers(&["EACCES", "EROFS", "ENOENT"]),
-    row("terminal-read", Protection::Terminals, "takes away what is typed into a terminal of the host", |_| {
-        let mut pty = Pty::new();
-        pty.type_in("secret\n");
-        let mut attempt = act!["read-some", pty.name()].reported();
-        attempt.terminal = Some(pty);
-        attempt
-    })
-    .by(LANDLOCK, &[Layer::MountView])
+    row(
+        "terminal-read",
+        Protection::Terminals,
+        "takes away what is typed into a terminal of the host",
+        |_| {
+            let mut pty = Pty::new();
+            pty.type_in("secret\n");
+            let mut attempt = act!["read-some", pty.name()].reported();
+            attempt.terminal = Some(pty);
+            attempt
+        },
+    )
+    .by(LANDLOCK, LANDLOCK_AND_VIEW)
     .answers(&["EACCES", "EROFS", "ENOENT"]),
-    row("terminal-type", Protection::Terminals, "types into the terminal that it was given (TIOCSTI)", |_| {
-        let (pty, attempt) = on_terminal(0x5412, "#".into());
-        attempt.shown_by(move || pty.text().contains('#'))
-    })
+    row(
+        "terminal-type",
+        Protection::Terminals,
+        "types into the terminal that it was given (TIOCSTI)",
+        |_| {
+            let (pty, attempt) = on_terminal(0x5412, "#".into());
+            attempt.shown_by(move || pty.text().contains('#'))
+        },
+    )
     .by(FILTER, FILTER)
     .needs(&[Need::Tiocsti]),
-    row("terminal-paste", Protection::Terminals, "pastes into the terminal that it was given (TIOCLINUX)", |_| {
-        let (pty, mut attempt) = on_terminal(0x541c, Word::HalfWords(vec![3, 0]));
-        // A pseudo-terminal has no selection: that it says so tells that it was asked.
-        attempt.arguments.splice(0..0, ["reaches".into(), "ENOTTY,EINVAL".into()]);
-        attempt.terminal = Some(pty);
-        attempt.reported()
-    })
+    row(
+        "terminal-paste",
+        Protection::Terminals,
+        "pastes into the terminal that it was given (TIOCLINUX)",
+        |_| {
+            let (pty, mut attempt) = on_terminal(0x541c, Word::HalfWords(vec![3, 0]));
+            // A pseudo-terminal has no selection: that it says so tells that it was asked.
+            attempt.arguments.splice(0..0, ["reaches".into(), "ENOTTY,EINVAL".into()]);
+            attempt.terminal = Some(pty);
+            attempt.reported()
+        },
+    )
     .by(FILTER, FILTER),
     device("device-request", "makes a request to a device that it may read", |_| {
         let random = Calls::of(libc::SYS_open, ["/dev/urandom".into(), libc::O_RDONLY.into()]);

@@ -15,12 +15,13 @@ const SCOPE_AND_PIDS: &[Layer] = &[Layer::Scope, Layer::PidNamespace];
 /// Both are domains, and a domain sees into no process outside.
 const DOMAINS: &[Layer] = &[Layer::Landlock, Layer::Scope];
 const DOMAINS_AND_PIDS: &[Layer] = &[Layer::Landlock, Layer::Scope, Layer::PidNamespace];
+const PIDS: &[Layer] = &[Layer::PidNamespace];
 const FILTER: &[Layer] = &[Layer::Seccomp];
 const FILTER_AND_PIDS: &[Layer] = &[Layer::Seccomp, Layer::PidNamespace];
 /// Root's processes hold capabilities, and who has fewer may not schedule them.
 const CAPABILITIES: &[Layer] = &[Layer::Capabilities];
 /// In a pid namespace there is nobody of that number.
-const NOBODY: &[&str] = &["EPERM", "EACCES", "ESRCH", "ENOENT"];
+const NOBODY: &[&str] = &["EPERM", "EACCES", "EROFS", "ESRCH", "ENOENT"];
 
 const PIDFD_OPEN: i64 = 434;
 const PIDFD_SEND_SIGNAL: i64 = 424;
@@ -92,7 +93,7 @@ fn by_input(s: &Ground, pid: u32) -> Calls {
 }
 
 /// A field of `/proc/PID/stat`, by its number in proc(5).
-fn stat(pid: u32, field: usize) -> Option<i64> {
+pub(crate) fn stat(pid: u32, field: usize) -> Option<i64> {
     let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     line.rsplit_once(')')?.1.split_whitespace().nth(field - 3)?.parse().ok()
 }
@@ -110,12 +111,14 @@ fn limits(pid: u32, name: &str) -> Option<String> {
 /// `IOPRIO_CLASS_IDLE`.
 const LOWEST: i32 = 3 << 13;
 
-fn io_priority(pid: u32) -> serde_json::Value {
+pub(crate) fn io_priority(pid: u32) -> serde_json::Value {
     act::bare(Calls::of(libc::SYS_ioprio_get, [1.into(), pid.into()]).arguments()).value
 }
 
 pub(crate) const ROWS: &[Row] = &[
-    signal("kill", "kills a process of the same user", |_| on_victim(|pid| act!["kill", pid.to_string(), "9"])),
+    signal("kill", "kills a process of the same user", |_| {
+        on_victim(|pid| act!["kill", pid.to_string(), "9"])
+    }),
     signal("stop", "stops a process of the same user", |_| {
         on_victim(|pid| act!["kill", pid.to_string(), "19"])
     }),
@@ -168,6 +171,16 @@ pub(crate) const ROWS: &[Row] = &[
     look("take-descriptor", "takes a copy of a descriptor of a process", |_| {
         reported_of_victim(|pid| act!["pidfd-getfd", pid.to_string(), "0"])
     }),
+    row("command-line-of-process", Protection::Processes, "reads how a process was called", |_| {
+        opens("cmdline", libc::O_RDONLY)
+    })
+    .by_namespaces(PIDS)
+    .answers(NOBODY),
+    row("existence-of-process", Protection::Processes, "asks to which session a process belongs", |_| {
+        reported_of_victim(|pid| calls(&Calls::of(libc::SYS_getsid, [pid.into()])))
+    })
+    .by_namespaces(PIDS)
+    .answers(NOBODY),
     look("open-memory", "opens the memory of a process for reading", |_| opens("mem", libc::O_RDONLY)),
     look("open-memory-write", "opens the memory of a process for writing", |_| opens("mem", libc::O_RDWR)),
     look("environment", "reads the environment of a process", |_| opens("environ", libc::O_RDONLY)),
@@ -176,12 +189,17 @@ pub(crate) const ROWS: &[Row] = &[
     look("executable-of-process", "opens the program of a process by its link", |_| {
         opens("exe", libc::O_RDONLY)
     }),
-    row("working-directory-of-process", Protection::Content, "writes by the working directory of a process", |s| {
-        let victim = Rc::new(Victim::asleep_in(&s.scene()));
-        let mut attempt = act!["open-append", format!("/proc/{}/cwd/f", victim.pid())];
-        attempt.keeps = Some(victim);
-        attempt
-    })
+    row(
+        "working-directory-of-process",
+        Protection::Content,
+        "writes by the working directory of a process",
+        |s| {
+            let victim = Rc::new(Victim::asleep_in(&s.scene()));
+            let mut attempt = act!["open-append", format!("/proc/{}/cwd/f", victim.pid())];
+            attempt.keeps = Some(victim);
+            attempt
+        },
+    )
     .by(DOMAINS, DOMAINS_AND_PIDS)
     .answers(NOBODY),
     row("root-of-process", Protection::Content, "writes by the root of a process", |s| {
@@ -198,22 +216,21 @@ pub(crate) const ROWS: &[Row] = &[
             calls(&Calls::of(libc::SYS_getpid, []).then(libc::SYS_kcmp, compared))
         })
     })
-    .by(&[Layer::Landlock, Layer::Scope, Layer::Seccomp], &[
-        Layer::Landlock,
-        Layer::Scope,
-        Layer::Seccomp,
-        Layer::PidNamespace,
-    ])
+    .by(
+        &[Layer::Landlock, Layer::Scope, Layer::Seccomp],
+        &[Layer::Landlock, Layer::Scope, Layer::Seccomp, Layer::PidNamespace],
+    )
     .answers(NOBODY),
-    row("enter-namespaces-of-process", Protection::Tracing, "enters the network namespace of a process", |_| {
-        reported_of_victim(|pid| act!["setns", pid.to_string(), "net"])
-    })
-    .by(&[Layer::Landlock, Layer::Scope, Layer::Seccomp], &[
-        Layer::Landlock,
-        Layer::Scope,
-        Layer::Seccomp,
-        Layer::PidNamespace,
-    ])
+    row(
+        "enter-namespaces-of-process",
+        Protection::Tracing,
+        "enters the network namespace of a process",
+        |_| reported_of_victim(|pid| act!["setns", pid.to_string(), "net"]),
+    )
+    .by(
+        &[Layer::Landlock, Layer::Scope, Layer::Seccomp],
+        &[Layer::Landlock, Layer::Scope, Layer::Seccomp, Layer::PidNamespace],
+    )
     .and_from_root(CAPABILITIES)
     .only(crate::row::Actors::Root)
     .answers(NOBODY),
@@ -244,10 +261,7 @@ pub(crate) const ROWS: &[Row] = &[
     })
     .and_from_root(CAPABILITIES),
     limit("priority", "lowers the priority of a process", |_| {
-        seen_on_victim(
-            |pid| act!["setpriority", pid.to_string(), "7"],
-            |pid| stat(pid, 19) == Some(7),
-        )
+        seen_on_victim(|pid| act!["setpriority", pid.to_string(), "7"], |pid| stat(pid, 19) == Some(7))
     })
     .and_from_root(CAPABILITIES),
     limit("io-priority", "lowers the input and output priority of a process", |_| {

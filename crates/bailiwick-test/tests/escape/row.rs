@@ -42,6 +42,8 @@ pub(crate) struct Row {
     /// What stops it is part of the worker and of the way in which it starts programs, and no image can be built
     /// without.
     pub(crate) is_built_in: bool,
+    /// The caller has handed over what it is done with: a descriptor reaches as far as where it was opened.
+    pub(crate) is_given: bool,
 }
 
 /// Who can do it without confinement. The host itself refuses the others, which is proven too.
@@ -51,8 +53,6 @@ pub(crate) enum Actors {
     All,
     /// Root alone.
     Root,
-    /// A plain user: root has nothing to gain.
-    User,
 }
 
 const DENIED: &[&str] = &["EPERM", "EACCES", "EROFS"];
@@ -78,6 +78,7 @@ pub(crate) const fn row(
         network: Network::Deny,
         everybody_if: None,
         is_built_in: false,
+        is_given: false,
     }
 }
 
@@ -133,7 +134,11 @@ impl Row {
     }
 
     /// Everybody may do it if a setting of the kernel has one of these values, and root alone otherwise.
-    pub(crate) const fn everybody_if(mut self, setting: &'static str, values: &'static [&'static str]) -> Self {
+    pub(crate) const fn everybody_if(
+        mut self,
+        setting: &'static str,
+        values: &'static [&'static str],
+    ) -> Self {
         self.everybody_if = Some((setting, values));
         self
     }
@@ -141,6 +146,12 @@ impl Row {
     /// No image can be built without what stops it.
     pub(crate) const fn built_in(mut self) -> Self {
         self.is_built_in = true;
+        self
+    }
+
+    /// It happens, for the caller has handed over the descriptor with which it is done.
+    pub(crate) const fn given(mut self) -> Self {
+        self.is_given = true;
         self
     }
 
@@ -155,13 +166,13 @@ impl Row {
         match self.actors {
             Actors::All => case::is_root() || self.is_for_everybody(),
             Actors::Root => case::is_root(),
-            Actors::User => !case::is_root(),
         }
     }
 
     /// The layers of which each stops it, for this user; `None` if none does.
     pub(crate) fn layers(&self, mode: Mode) -> Option<Vec<Layer>> {
         let layers = match mode {
+            _ if self.is_given => None,
             Mode::Namespaces => Some(self.spaces),
             Mode::LandlockOnly => self.plain,
         };

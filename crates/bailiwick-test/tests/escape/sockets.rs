@@ -16,7 +16,8 @@ use crate::row::{Actors, Attempt, Row, act, row};
 const BROKER: &[Layer] = &[Layer::SocketBroker];
 const FILTER: &[Layer] = &[Layer::Seccomp];
 const FILTER_AND_NET: &[Layer] = &[Layer::Seccomp, Layer::NetNamespace];
-const UNREACHABLE: &[&str] = &["EPERM", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ENETUNREACH", "EADDRNOTAVAIL", "ECONNREFUSED"];
+const UNREACHABLE: &[&str] =
+    &["EPERM", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ENETUNREACH", "EADDRNOTAVAIL", "ECONNREFUSED"];
 const ABSENT: &[&str] = &["EPERM", "EACCES", "ENOENT", "ECONNREFUSED"];
 
 const fn named(id: &'static str, tries: &'static str, attempt: fn(&Ground) -> Attempt) -> Row {
@@ -135,12 +136,16 @@ pub(crate) const ROWS: &[Row] = &[
         let order = format!("touch '{}'\n", s.at("new").display());
         Attempt::calls(&says(self::socket(libc::SOCK_STREAM), 0, text(&socket), &order))
     }),
-    named("message-bus", "has a message bus, like D-Bus, start a program after it has made itself known", |s| {
-        let socket = s.manager_daemon("bus");
-        let order = format!("\0AUTH EXTERNAL\r\nBEGIN\r\ntouch '{}'\n", s.at("new").display());
-        let order = order.replace('\0', ""); // a text of this act ends at NUL
-        Attempt::calls(&says(self::socket(libc::SOCK_STREAM), 0, text(&socket), &order))
-    }),
+    named(
+        "message-bus",
+        "has a message bus, like D-Bus, start a program after it has made itself known",
+        |s| {
+            let socket = s.manager_daemon("bus");
+            let order = format!("\0AUTH EXTERNAL\r\nBEGIN\r\ntouch '{}'\n", s.at("new").display());
+            let order = order.replace('\0', ""); // a text of this act ends at NUL
+            Attempt::calls(&says(self::socket(libc::SOCK_STREAM), 0, text(&socket), &order))
+        },
+    ),
     named("multiplexer", "has a `tmux` that runs already start a program", multiplexer)
         .answers(&["FAILED"])
         .needs(&[Need::Tmux]),
@@ -151,13 +156,18 @@ pub(crate) const ROWS: &[Row] = &[
     })
     .by(&[Layer::Scope], &[Layer::Scope, Layer::NetNamespace])
     .answers(ABSENT),
-    row("abstract-datagram", Protection::AbstractSockets, "sends to a daemon at an abstract datagram socket", |s| {
-        let name = s.name();
-        s.answer_datagrams(UnixDatagram::bind_addr(&abstract_address(&name)).unwrap());
-        let (address, length) = address(&format!("\0{name}"));
-        let sent = [Word::Result(0), "act".into(), 3.into(), 0.into(), address, length.into()];
-        Attempt::calls(&socket(libc::SOCK_DGRAM).then(libc::SYS_sendto, sent))
-    })
+    row(
+        "abstract-datagram",
+        Protection::AbstractSockets,
+        "sends to a daemon at an abstract datagram socket",
+        |s| {
+            let name = s.name();
+            s.answer_datagrams(UnixDatagram::bind_addr(&abstract_address(&name)).unwrap());
+            let (address, length) = address(&format!("\0{name}"));
+            let sent = [Word::Result(0), "act".into(), 3.into(), 0.into(), address, length.into()];
+            Attempt::calls(&socket(libc::SOCK_DGRAM).then(libc::SYS_sendto, sent))
+        },
+    )
     .by(&[Layer::Scope], &[Layer::Scope, Layer::NetNamespace])
     .answers(ABSENT),
     packet("tcp", "asks a service of the loopback interface that writes for it", |s| {
@@ -172,7 +182,9 @@ pub(crate) const ROWS: &[Row] = &[
     loopback("tcp-own-network", "asks a service of the host from a network of its own", |s| {
         tcp(s, "tcp-connect", "127.0.0.1")
     }),
-    loopback("udp-own-network", "sends to a service of the host from a network of its own", udp),
+    loopback("udp-own-network", "sends to a service of the host from a network of its own", udp)
+        // A datagram to nobody is sent all the same.
+        .silent(),
     row("ring-socket", Protection::Network, "makes a socket by a ring of asynchronous calls", |_| {
         act!["io-uring-socket"].reported()
     })

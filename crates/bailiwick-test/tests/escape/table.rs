@@ -1,7 +1,12 @@
 //! The table as a whole, and as a document.
 
-use crate::row::Row;
-use crate::{files, kernel, machine, metadata, objects, processes, sockets};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use bailiwick::{Layer, Network};
+
+use crate::row::{Actors, Row};
+use crate::{everybody, files, kernel, machine, metadata, objects, outlive, processes, sockets};
 
 /// A part of the table. Each is a test of its own, so that they run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,12 +18,16 @@ pub(crate) enum Part {
     Objects,
     Kernel,
     Machine,
+    Everybody,
+    Outlive,
 }
 
-const PARTS: [(Part, &str, &[Row]); 7] = [
+const PARTS: [(Part, &str, &[Row]); 9] = [
     (Part::Files, "Content and names", files::ROWS),
     (Part::Metadata, "Metadata", metadata::ROWS),
     (Part::Processes, "Other processes", processes::ROWS),
+    (Part::Everybody, "Every process at once", everybody::ROWS),
+    (Part::Outlive, "Outliving the session", outlive::ROWS),
     (Part::Sockets, "Daemons and sockets", sockets::ROWS),
     (Part::Objects, "Shared objects, terminals and devices", objects::ROWS),
     (Part::Kernel, "The kernel and privileges", kernel::ROWS),
@@ -29,6 +38,111 @@ pub(crate) fn rows(part: Part) -> Vec<&'static Row> {
     PARTS.iter().filter(|(known, ..)| *known == part).flat_map(|(_, _, rows)| rows.iter()).collect()
 }
 
-pub(crate) fn rows_but(part: Part) -> Vec<&'static Row> {
-    PARTS.iter().filter(|(known, ..)| *known != part).flat_map(|(_, _, rows)| rows.iter()).collect()
+/// The rows that need no surroundings of their own.
+pub(crate) fn ordinary_rows() -> Vec<&'static Row> {
+    let apart = [Part::Machine, Part::Everybody, Part::Outlive];
+    PARTS.iter().filter(|(part, ..)| !apart.contains(part)).flat_map(|(_, _, rows)| rows.iter()).collect()
+}
+
+fn all() -> impl Iterator<Item = &'static Row> {
+    PARTS.iter().flat_map(|(_, _, rows)| rows.iter())
+}
+
+fn names(layers: impl IntoIterator<Item = Layer>) -> String {
+    layers.into_iter().map(Layer::name).collect::<Vec<_>>().join(", ")
+}
+
+fn stopped_by(row: &Row, layers: Option<&[Layer]>) -> String {
+    let Some(layers) = layers else { return format!("not kept: {}", row.breaks.name()) };
+    let mut text = names(layers.iter().copied());
+    if !row.from_root.is_empty() {
+        let _never_fails = write!(text, "; from root also {}", names(row.from_root.iter().copied()));
+    }
+    text
+}
+
+fn with_namespaces(row: &Row) -> String {
+    if row.is_given {
+        "permitted: the caller gave the descriptor".to_owned()
+    } else {
+        stopped_by(row, Some(row.spaces))
+    }
+}
+
+fn without_namespaces(row: &Row) -> String {
+    match row.network {
+        Network::Loopback => "no such session".to_owned(),
+        _ if row.is_given => "permitted".to_owned(),
+        _ => stopped_by(row, row.plain),
+    }
+}
+
+fn user(row: &Row) -> &'static str {
+    match (row.actors, row.everybody_if.is_some()) {
+        (Actors::Root, _) => "the host itself",
+        (Actors::All, true) => "or the host itself",
+        (Actors::All, false) => "yes",
+    }
+}
+
+const HEAD: &str = "\
+# The escape suite
+
+Attempts of a command to leave its write boundary, each made by `crates/bailiwick-test/tests/escape`: in the foreground and
+in the background while another command runs, as root and as a plain user, with namespaces and without. Generated from the
+table of that suite: run it with `BAILIWICK_TEST_BLESS=1`.
+
+Every attempt is also made without confinement, where it must happen, or a refusal would prove nothing. Each layer that is
+named stops it by itself: without that layer alone, the others named still do, and where it is the only one the attempt must
+happen. Without any layer every attempt must happen, or the suite would not notice an escape.
+
+- *not kept*: nothing stops it there; `enforcement()` says so by that name, and the session is refused unless the policy
+  accepts that.
+- *plain user*: `yes` if a plain user could do it without confinement too. `the host itself` if the kernel refuses a plain
+  user anyway, which is tried all the same.
+";
+
+fn document() -> String {
+    let mut text = HEAD.to_owned();
+    for (_, title, rows) in PARTS {
+        let _never_fails = write!(
+            text,
+            "\n## {title}\n\n| id | tries | stopped, with namespaces, by | without namespaces, by | plain user |\n|---|---|---|---|---|\n"
+        );
+        for row in rows {
+            let Row { id, tries, .. } = row;
+            let (with, without, user) = (with_namespaces(row), without_namespaces(row), user(row));
+            let _never_fails = writeln!(text, "| {id} | {tries} | {with} | {without} | {user} |");
+        }
+    }
+    text
+}
+
+#[test]
+fn the_table() {
+    println!("{:34} {:60} stopped by", "id", "tries");
+    for row in all() {
+        println!("{:34} {:60} {}", row.id, row.tries, with_namespaces(row));
+    }
+    let ids: BTreeSet<&str> = all().map(|row| row.id).collect();
+    assert_eq!(ids.len(), all().count(), "an id is given twice");
+    assert!(ids.len() >= 90, "{}", ids.len());
+    for row in all() {
+        let is_kebab =
+            row.id.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+        assert!(is_kebab && !row.tries.contains('|'), "{}", row.id);
+        // With namespaces nothing is left that no layer stops.
+        assert!(row.is_given || !row.spaces.is_empty(), "{} is stopped by nothing", row.id);
+    }
+}
+
+#[test]
+fn the_document_is_current() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/escape-suite.md");
+    let current = document();
+    if std::env::var_os("BAILIWICK_TEST_BLESS").is_some() {
+        std::fs::write(path, &current).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(written == current, "docs/escape-suite.md differs: run this test with BAILIWICK_TEST_BLESS=1");
 }

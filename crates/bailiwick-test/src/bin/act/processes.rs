@@ -19,7 +19,7 @@ pub(crate) const ACTS: &[Act] = &[
     ("setpriority", "PID NICE", set_priority),
     ("sched", "PID", |a| Ok(sys::processes::schedule_idle(a.pid()?)?).and_then(done)),
     ("affinity", "PID", affinity),
-    ("gain-user", "PROGRAM", gain_user),
+    ("gain-user", "PROGRAM [ARGUMENT]...", gain_user),
 ];
 
 /// Signal 0 only asks whether it may.
@@ -98,6 +98,9 @@ fn gain_user(arguments: &mut Arguments) -> Answer {
     let program = arguments.path()?;
     let quiet = std::process::Stdio::null;
     let mut command = std::process::Command::new(&program);
+    while !arguments.is_empty() {
+        command.arg(arguments.text()?);
+    }
     let started = command.stdin(std::process::Stdio::piped()).stdout(quiet()).stderr(quiet()).spawn();
     let mut child = started.prepare("start the program")?;
     let user = user_of_program(child.id(), &program);

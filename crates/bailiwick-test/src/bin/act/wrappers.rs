@@ -4,14 +4,17 @@ use crate::Act;
 use crate::answer::{Answer, Failed, cannot_try, done};
 use crate::arguments::Arguments;
 
-pub(crate) const ACTS: &[Act] = &[("reaches", "ERRORS ACT...", reaches), ("in-session", "ACT...", in_session)];
+pub(crate) const ACTS: &[Act] =
+    &[("reaches", "ERRORS ACT...", reaches), ("in-session", "ACT...", in_session)];
 
 /// Tries an act that cannot be let happen, with arguments that the kernel only looks at once it has given the permission:
 /// one of `ERRORS`, names separated by commas, tells that it did.
 fn reaches(arguments: &mut Arguments) -> Answer {
     let errors = arguments.text()?;
     match inner(arguments) {
-        Err(Failed::Refused(errno)) if errors.split(',').any(|name| name == crate::answer::error_name(errno)) => {
+        Err(Failed::Refused(errno))
+            if errors.split(',').any(|name| name == crate::answer::error_name(errno)) =>
+        {
             done(())
         }
         answer => answer,

@@ -41,7 +41,8 @@ pub(crate) fn type_character(terminal: BorrowedFd<'_>) -> Result<(), Errno> {
 pub(crate) fn send_messages(socket: &OwnedFd, path: &Path, text: &[u8]) -> Result<(), Errno> {
     let mut address = libc::sockaddr_un { sun_family: 1, sun_path: [0; 108] }; // AF_UNIX
     let name = path.as_os_str().as_encoded_bytes();
-    let room = address.sun_path.get_mut(..name.len()).filter(|_| name.len() < 108).ok_or(Errno::NAMETOOLONG)?;
+    let room =
+        address.sun_path.get_mut(..name.len()).filter(|_| name.len() < 108).ok_or(Errno::NAMETOOLONG)?;
     for (place, byte) in room.iter_mut().zip(name) {
         *place = byte.cast_signed();
     }
