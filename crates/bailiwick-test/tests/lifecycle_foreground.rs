@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bailiwick::{ErrorKind, Output, Session, Signal, Stdio};
 use bailiwick_test::host::{self, Host, say};
 use bailiwick_test::places::{close, done, sh};
-use bailiwick_test::process::{GENEROUS, pid_ended, pid_gone};
+use bailiwick_test::process::{GENEROUS, number_of, pid_ended, pid_gone};
 use bailiwick_test::pty::Pty;
 use bailiwick_test::{Places, Snapshot, cases, wait_until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -202,7 +202,8 @@ cases! {
         let script = "trap '' TERM HUP; (setsid sleep 600 &); sleep 600 & echo $$ > pid; wait";
         let running = session.command("/bin/sh").args(["-c", script]).output();
         let seen = async {
-            let pid = number_in(&pid_file).await;
+            let inside = number_in(&pid_file).await;
+            let pid = number_of(places.path(), inside).expect("it has ended");
             let alive = session.processes().await.unwrap();
             assert!(alive.iter().any(|process| process.pid == pid), "{pid} is not in {alive:?}");
             alive
@@ -259,7 +260,8 @@ cases! {
         let start = async |name: &str, script: &str| {
             let script = format!("{script}\necho $$ > {name}; wait");
             let child = session.command("/bin/sh").args(["-c", &script]).spawn().await.unwrap();
-            assert_eq!(number_in(root.join(name)).await, child.id());
+            let inside = number_in(root.join(name)).await;
+            assert_eq!(number_of(places.path(), inside), Some(child.id()));
             child
         };
 

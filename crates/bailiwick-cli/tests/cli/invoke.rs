@@ -202,7 +202,10 @@ impl Alive {
     /// The process whose pid the file holds.
     #[track_caller]
     pub(crate) fn in_file(path: impl AsRef<Path>) -> Self {
-        let pid = line_in(path).parse().unwrap();
+        let path = path.as_ref();
+        let inside = line_in(path).parse().unwrap();
+        let world = path.parent().and_then(Path::parent).unwrap();
+        let pid = process::number_of(world, inside).unwrap_or_else(|| panic!("{inside} is not alive"));
         let start_time = process::start_time(pid).unwrap_or_else(|| panic!("{pid} is not alive"));
         Self { pid, start_time }
     }

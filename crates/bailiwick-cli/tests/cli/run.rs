@@ -106,11 +106,13 @@ cases! {
                       while ! test -s left; do sleep 0.01; done; ls -d /proc/$(cat left) > seen; echo $TMPDIR > tmp";
         let ended = Call::new(world, &[]).script(script);
         ended.assert_exited(0);
-        let pid: u32 = line_in(world.write_root().join("left")).parse().unwrap();
-        assert_eq!(line_in(world.write_root().join("seen")), format!("/proc/{pid}"));
+        // By its number inside, which need not be the host's.
+        let inside = line_in(world.write_root().join("left"));
+        assert_eq!(line_in(world.write_root().join("seen")), format!("/proc/{inside}"));
         let closed = ended.json["closed"]["processes"].as_array().unwrap();
-        let left = closed.iter().find(|process| process["pid"] == pid).unwrap_or_else(|| panic!("{ended:?}"));
-        assert_eq!(left["ending"], "killed");
+        let [left] = closed.as_slice() else { panic!("{ended:?}") };
+        let pid = u32::try_from(left["pid"].as_u64().unwrap()).unwrap();
+        assert_eq!((&left["ending"], &left["name"]), (&"killed".into(), &"sleep".into()));
         assert!(bailiwick_test::process::start_time(pid).is_none_or(|now| left["start_time"] != now));
         let told = format!("bailiwick: ended 1 process left running: {pid} `sleep`");
         assert_eq!(ended.stderr.lines().filter(|line| **line == told).count(), 1, "{ended:?}");
