@@ -70,22 +70,22 @@ cases! {
         requires!(Need::LandlockAbi6);
         let root = world.write_root();
         let usual = ["--write-root", root.to_str().unwrap()];
-        let refused = Call::plain(world, &usual).script("touch ran");
+        let refused = Call::plain(world, &usual).without_namespaces().script("touch ran");
         refused.assert_refused("ERR_BAILIWICK_PROTECTION_UNAVAILABLE");
         assert!(!root.join("ran").exists());
         assert!(refused.stderr.contains("`--accept metadata --accept named-sockets`"), "{refused:?}");
         assert_eq!(refused.json["fields"]["protections"], serde_json::json!(["metadata", "named-sockets"]));
 
-        let half = Call::plain(world, &[&usual[..], &GAPS[..2]].concat()).script("touch ran");
+        let half = Call::plain(world, &[&usual[..], &GAPS[..2]].concat()).without_namespaces().script("touch ran");
         half.assert_refused("ERR_BAILIWICK_PROTECTION_UNAVAILABLE");
         assert_eq!(half.json["fields"]["protections"], serde_json::json!(["named-sockets"]));
 
-        let told = Call::new(world, &[]).script("echo from the command >&2");
+        let told = Call::new(world, &[]).without_namespaces().script("echo from the command >&2");
         let lines: Vec<&str> = told.stderr.lines().collect();
         assert_eq!(lines.len(), 3, "{told:?}");
         assert!(lines[0].starts_with("bailiwick: not kept (accepted): metadata: "), "{told:?}");
         assert!(lines[1].starts_with("bailiwick: not kept (accepted): named-sockets: "), "{told:?}");
-        let quiet = Call::new(world, &["--quiet"]).script("echo from the command >&2");
+        let quiet = Call::new(world, &["--quiet"]).without_namespaces().script("echo from the command >&2");
         assert_eq!(quiet.stderr, "from the command\n");
         let standing = |name: &str| {
             let found = quiet.json["enforcement"].as_array().unwrap();
