@@ -3,7 +3,7 @@
 
 #![cfg(test)]
 
-use bailiwick::{ErrorKind, Layer, Protection, Standing};
+use bailiwick::{ErrorKind, Layer, Protection, Standing, TestImage};
 use bailiwick_test::boundary::{accepting_all, session};
 use bailiwick_test::places::{close, done, entries, open, refused, sh};
 use bailiwick_test::{Listing, Places, World, case, cases, image_without_layers, plain_image, tool};
@@ -27,7 +27,7 @@ const LAYERS: [Layer; 5] =
     [Layer::Landlock, Layer::Scope, Layer::Seccomp, Layer::Capabilities, Layer::Hygiene];
 
 /// Opens under the default policy, and returns the protections that the refusal names.
-async fn named_without(world: &World, image: &'static [u8]) -> Vec<String> {
+async fn named_without(world: &World, image: TestImage) -> Vec<String> {
     let places = Places::of(world);
     let opened = session(world)._worker_image(image).open().await;
     let error = refused(opened, ErrorKind::ProtectionUnavailable);
@@ -76,7 +76,12 @@ cases! {
         let session = open(session(world)).await;
         let enforcement = session.enforcement().await;
         for kept in enforcement.protections() {
-            let not_kept = [Protection::Metadata, Protection::NamedSockets, Protection::HiddenState];
+            let not_kept = [
+                Protection::Metadata,
+                Protection::NamedSockets,
+                Protection::Processes,
+                Protection::HiddenState,
+            ];
             assert_eq!(
                 enforcement.keeps(kept.protection),
                 !not_kept.contains(&kept.protection),

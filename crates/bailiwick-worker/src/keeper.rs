@@ -12,7 +12,7 @@ use crate::child::Failure;
 use crate::namespaces::{self, HostObjects, Isolation, Network};
 use crate::sys::{self, Errno};
 use crate::tree::{self, Ending, Own};
-use crate::{launcher, temporary, worker};
+use crate::{launcher, switches, temporary, worker};
 
 /// Exit status: the worker ended in order, nothing is left.
 const SETTLED: i32 = 0;
@@ -76,6 +76,7 @@ fn set_up() -> sys::Result<Setup> {
     let mut arguments = std::env::args_os().skip(1).map(OsStringExt::into_vec);
     let path = arguments.next().and_then(|path| CString::new(path).ok());
     let network = arguments.next().and_then(|word| Network::from_argument(&word)).ok_or(Errno::INVAL)?;
+    switches::take(arguments.next());
     Ok(Setup { control, temporary, path, network })
 }
 

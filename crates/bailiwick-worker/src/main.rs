@@ -18,6 +18,8 @@ mod namespaces;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod reaper;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod switches;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod sys;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod temporary;

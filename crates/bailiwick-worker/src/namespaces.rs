@@ -8,6 +8,7 @@ use std::fs;
 use bailiwick_wire::{Lacking, Part, Step};
 
 use crate::child::Failure;
+use crate::switches::{Switch, without};
 use crate::sys::{self, Errno, UnixAddress};
 
 /// The network that the session is to have, as the keeper's argument says it.
@@ -66,7 +67,7 @@ impl Isolation {
 
     /// Whether a grant can have a mount view.
     pub(crate) fn permits_views(&self) -> bool {
-        self.kinds != 0 && cfg!(not(without_mount_view))
+        self.kinds != 0 && !without(Switch::MountView)
     }
 }
 
@@ -74,16 +75,16 @@ impl Isolation {
 pub(crate) fn wanted(network: Network) -> usize {
     const SYS_ADMIN: u32 = 21;
     let mut kinds = 0;
-    if cfg!(not(without_pid_namespace)) {
+    if !without(Switch::PidNamespace) {
         kinds |= sys::CLONE_NEWPID;
     }
-    if cfg!(not(without_ipc_namespace)) {
+    if !without(Switch::IpcNamespace) {
         kinds |= sys::CLONE_NEWIPC;
     }
-    if cfg!(not(without_net_namespace)) && network != Network::Host {
+    if !without(Switch::NetNamespace) && network != Network::Host {
         kinds |= sys::CLONE_NEWNET;
     }
-    if kinds == 0 && cfg!(without_mount_view) {
+    if kinds == 0 && without(Switch::MountView) {
         return 0;
     }
     kinds |= sys::CLONE_NEWUTS;

@@ -60,9 +60,12 @@ fn run(
         .map_err(|_| Failure { step: Step::Message, errno: Errno::PROTO })
         .and_then(|mut descriptors| {
             if circumstances.has_view {
-                let [.., directory] = &mut descriptors;
+                let [streams @ .., directory] = &mut descriptors;
                 *directory = reopen(directory, &spawn.directory)
                     .map_err(|errno| Failure { step: Step::WorkingDirectory, errno })?;
+                for stream in streams {
+                    reopen_null(stream).map_err(|errno| Failure { step: Step::Descriptors, errno })?;
+                }
             }
             let prepared = Prepared::new(spawn).map_err(|errno| Failure { step: Step::Message, errno })?;
             child::start(&prepared, &descriptors, stack)
@@ -125,6 +128,20 @@ fn reopen(directory: &OwnedFd, path: &[u8]) -> sys::Result<OwnedFd> {
     let found = sys::open_at(sys::AT_FDCWD, &sys::c_path(path)?, flags, 0)?;
     let [given, seen] = [sys::look(directory.as_raw_fd())?, sys::look(found.as_raw_fd())?];
     if (given.device, given.inode) == (seen.device, seen.inode) { Ok(found) } else { Err(Errno::STALE) }
+}
+
+/// Replaces the null device by the same one on the mounts of the view: on the host's, its mode and owner could be changed
+/// through the descriptor.
+fn reopen_null(stream: &mut OwnedFd) -> sys::Result<()> {
+    use std::os::fd::AsRawFd as _;
+    const CHARACTER_DEVICE: u16 = 0o020_000;
+    const TYPE: u16 = 0o170_000;
+    const NULL: (u32, u32) = (1, 3);
+    let seen = sys::look(stream.as_raw_fd())?;
+    if seen.mode & TYPE == CHARACTER_DEVICE && seen.stands_for == NULL {
+        *stream = sys::open_at(sys::AT_FDCWD, c"/dev/null", sys::O_RDWR, 0)?;
+    }
+    Ok(())
 }
 
 /// Sends an event and waits until it is sent: a reaper has nothing else to do.

@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use bailiwick_wire::{Grant, Step};
 
 use crate::child::Failure;
+use crate::switches::{Switch, without};
 use crate::sys::{self, Errno, ResourceLimit};
 
 pub(crate) use probe::{Place, run as probe, try_roots};
@@ -41,7 +42,7 @@ fn at<T>(step: Step) -> impl Fn(Errno) -> Result<T, Failure> {
 /// Which step failed.
 pub(crate) fn enter_scope(ruleset: &OwnedFd) -> Result<(), Failure> {
     sys::set_no_new_privs().or_else(at(Step::NoNewPrivs))?;
-    if cfg!(not(without_scope)) {
+    if !without(Switch::Scope) {
         sys::restrict_self(ruleset).or_else(at(Step::Landlock))?;
     }
     Ok(())
@@ -57,16 +58,16 @@ pub(crate) fn enter_grant(
     ruleset: &OwnedFd,
 ) -> Result<(), Failure> {
     // A dump would be written by the kernel, beside all confinement of the program that crashed.
-    if cfg!(not(without_hygiene)) {
+    if !without(Switch::Hygiene) {
         sys::set_limit(sys::CORE, ResourceLimit { soft: 0, hard: 0 }).or_else(at(Step::Limits))?;
     }
-    if cfg!(not(without_landlock)) {
+    if !without(Switch::Landlock) {
         sys::restrict_self(ruleset).or_else(at(Step::Landlock))?;
     }
-    if cfg!(not(without_capabilities)) {
+    if !without(Switch::Capabilities) {
         drop_capabilities().or_else(at(Step::Capabilities))?;
     }
-    if cfg!(not(without_seccomp)) {
+    if !without(Switch::Seccomp) {
         let sysv_ipc = grant.sysv_ipc || circumstances.has_own_ipc;
         let policy = seccomp::FilterPolicy { network: grant.network, sysv_ipc };
         sys::install_filter(&seccomp::program(policy)).or_else(at(Step::Seccomp))?;

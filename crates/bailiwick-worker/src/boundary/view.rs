@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use bailiwick_wire::{Hidden, Lacking, Part, Place, Plan, Reader, Step, Writer};
 
 use super::mounts::{self, Mount};
+use crate::switches::{Switch, without};
 use crate::sys::{self, Errno, Seen};
 
 /// What a launcher needs to enter the view, and to look at it.
@@ -147,7 +148,7 @@ const PLAIN: u64 = sys::ATTR_NOSUID | sys::ATTR_NODEV | sys::ATTR_NOEXEC;
 
 /// `/proc` of the session's pid namespace. A container that masks parts of its own `/proc` forbids another one.
 fn own_proc(rules: &Rules<'_>) -> sys::Result<()> {
-    if cfg!(without_pid_namespace) {
+    if without(Switch::PidNamespace) {
         return Err(Errno::OPNOTSUPP);
     }
     let onto = sys::open_place(c"/proc", sys::O_DIRECTORY)?;

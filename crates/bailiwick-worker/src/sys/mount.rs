@@ -147,8 +147,8 @@ pub(crate) struct Seen {
     pub(crate) mode: u16,
     /// The mount on which it was reached, as mountinfo numbers it.
     pub(crate) mount: u64,
-    /// The file system of a device node's number.
-    pub(crate) is_mount_root: bool,
+    /// Number of the device that a device node stands for.
+    pub(crate) stands_for: (u32, u32),
 }
 
 /// `struct statx`, as far as it is read.
@@ -177,7 +177,6 @@ struct Statx {
 /// What a descriptor names; the mount from Linux 5.8.
 pub(crate) fn look(at: RawFd) -> Result<Seen> {
     const BASIC_AND_MOUNT: usize = 0x7ff | 0x1000;
-    const MOUNT_ROOT: u64 = 0x2000;
     let mut found = Statx::default();
     // SAFETY: an empty C string, and a structure of 256 bytes, which is all that the kernel writes.
     unsafe {
@@ -198,7 +197,7 @@ pub(crate) fn look(at: RawFd) -> Result<Seen> {
         inode: found.inode,
         mode: found.mode,
         mount: found.mount,
-        is_mount_root: found.attributes & MOUNT_ROOT != 0,
+        stands_for: found.rdev,
     })
 }
 

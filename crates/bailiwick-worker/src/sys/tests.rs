@@ -1,6 +1,6 @@
 //! Numbers and structures that are written out by hand, against the `libc` crate.
 
-use super::{file, number};
+use super::{file, mount, number};
 
 #[test]
 fn system_call_numbers_are_the_kernels() {
@@ -31,9 +31,36 @@ fn system_call_numbers_are_the_kernels() {
         PIDFD_SEND_SIGNAL SYS_pidfd_send_signal, IO_URING_SETUP SYS_io_uring_setup,
         OPEN_TREE SYS_open_tree, PIDFD_OPEN SYS_pidfd_open, CLOSE_RANGE SYS_close_range, OPENAT2 SYS_openat2,
         LANDLOCK_RESTRICT_SELF SYS_landlock_restrict_self, MEMFD_CREATE SYS_memfd_create, PTRACE SYS_ptrace,
-        FACCESSAT2 SYS_faccessat2,
+        FACCESSAT2 SYS_faccessat2, SETNS SYS_setns, MOVE_MOUNT SYS_move_mount, FSOPEN SYS_fsopen,
+        FSCONFIG SYS_fsconfig, FSMOUNT SYS_fsmount, MOUNT_SETATTR SYS_mount_setattr, STATX SYS_statx,
+        LANDLOCK_ADD_RULE SYS_landlock_add_rule, UTIMENSAT SYS_utimensat, SETXATTR SYS_setxattr,
+        FCHOWNAT SYS_fchownat, SHMAT SYS_shmat, GETEUID SYS_geteuid, GETEGID SYS_getegid,
     );
     assert_eq!(checked, number::ALL.len(), "a number is not compared");
+}
+
+#[test]
+fn flags_of_mounts_and_namespaces_are_the_kernels() {
+    let namespaces = [
+        (mount::CLONE_NEWNS, libc::CLONE_NEWNS),
+        (mount::CLONE_NEWUTS, libc::CLONE_NEWUTS),
+        (mount::CLONE_NEWIPC, libc::CLONE_NEWIPC),
+        (mount::CLONE_NEWUSER, libc::CLONE_NEWUSER),
+        (mount::CLONE_NEWPID, libc::CLONE_NEWPID),
+        (mount::CLONE_NEWNET, libc::CLONE_NEWNET),
+    ];
+    for (ours, theirs) in namespaces {
+        assert_eq!(i32::try_from(ours), Ok(theirs));
+    }
+    let attributes = [
+        (mount::ATTR_RDONLY, libc::MOUNT_ATTR_RDONLY),
+        (mount::ATTR_NOSUID, libc::MOUNT_ATTR_NOSUID),
+        (mount::ATTR_NODEV, libc::MOUNT_ATTR_NODEV),
+        (mount::ATTR_NOEXEC, libc::MOUNT_ATTR_NOEXEC),
+    ];
+    for (ours, theirs) in attributes {
+        assert_eq!(ours, theirs);
+    }
 }
 
 #[test]

@@ -145,8 +145,8 @@ impl SessionBuilder {
     /// Runs another worker image than the one built in. For tests of what happens without a layer.
     #[cfg(feature = "_test-image")]
     #[doc(hidden)]
-    pub fn _worker_image(mut self, image: &'static [u8]) -> Self {
-        self.image = Image::Bytes(image);
+    pub fn _worker_image(mut self, image: crate::worker::TestImage) -> Self {
+        self.image = Image::Test(image);
         self
     }
 

@@ -34,6 +34,7 @@ pub(crate) fn start(
             Error::new(ErrorKind::WorkerStart, format!("cannot start the worker: {what}")).source(error)
         }
     };
+    let left_out = image.without();
     let image = image.descriptor()?;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|errno| failed("socketpair")(errno.into()))?;
@@ -51,6 +52,7 @@ pub(crate) fn start(
             Network::Loopback => "loopback",
             Network::Allow => "host",
         })
+        .args(Some(left_out).filter(|left_out| !left_out.is_empty()))
         .env_clear()
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::from(directory))
