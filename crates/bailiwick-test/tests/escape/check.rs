@@ -4,17 +4,17 @@ use std::cell::{Cell, RefCell};
 use std::fs;
 use std::process::Stdio as HostStdio;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bailiwick::{
-    Enforcement, ErrorKind, Layer, Network, Output, Protection, Session, SessionBuilder, Standing, Stdio,
+    Enforcement, Error, ErrorKind, Layer, Network, Output, Protection, Session, SessionBuilder, Standing,
+    Stdio,
 };
 use bailiwick_test::act::Report;
 use bailiwick_test::places::{close, open};
 use bailiwick_test::process::GENEROUS;
 use bailiwick_test::{
-    Places, case, image, image_without_layers, image_without_namespaces, ledger, plain_image, tool,
-    wait_until,
+    Places, case, image_without, image_without_layers, image_without_namespaces, ledger, tool, wait_until,
 };
 
 use crate::ground::Ground;
@@ -30,10 +30,13 @@ pub(crate) enum Way {
 }
 
 /// The worker of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Worker {
+    /// With every layer of the mode.
     Whole,
-    Without(Layer),
+    /// Without these.
+    Without(Vec<Layer>),
+    /// Without any.
     Bare,
 }
 
@@ -41,6 +44,8 @@ pub(crate) enum Worker {
 pub(crate) enum Verdict {
     /// It was answered with one of the errors of its row, and the world is as it was.
     Refused(String),
+    /// It says that it was done, and the world is as it was: what it reached was the session's own.
+    Harmless,
     /// The world shows that it happened.
     Escaped,
     /// Neither: the answer and the world do not agree, or it could not be tried.
@@ -51,11 +56,16 @@ impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Verdict::Refused(name) => write!(f, "refused ({name})"),
+            Verdict::Harmless => f.write_str("it says that it happened, and the world does not show it"),
             Verdict::Escaped => f.write_str("it happened"),
             Verdict::Odd(why) => f.write_str(why),
         }
     }
 }
+
+/// The layers that only namespaces give.
+const NAMESPACES: &[Layer] =
+    &[Layer::MountView, Layer::PidNamespace, Layer::IpcNamespace, Layer::NetNamespace, Layer::SocketBroker];
 
 /// How long what is refused without saying so is given to show after all.
 const SILENCE: Duration = Duration::from_millis(150);
@@ -89,10 +99,11 @@ impl Checker {
     /// With all that is wrong.
     pub(crate) async fn prove(self, rows: &[&Row]) {
         for row in rows.iter().filter(|row| row.is_in(self.mode) && self.has_needs(row)) {
+            let began = Instant::now();
             match self.prove_row(row).await {
-                Ok(line) => println!("ok      {:36} {line}", row.id),
+                Ok(line) => println!("ok {:5} ms {:34} {line}", began.elapsed().as_millis(), row.id),
                 Err(fault) => {
-                    println!("FAILED  {:36} {fault}", row.id);
+                    println!("FAILED      {:34} {fault}", row.id);
                     self.faults.borrow_mut().push(format!("{} ({}): {fault}", row.id, row.tries));
                 }
             }
@@ -153,7 +164,10 @@ impl Checker {
         let mut answers = Vec::new();
         for way in [Way::Foreground, Way::Background] {
             let verdict = self.attempt(row, Some(&whole), way, SILENCE).await;
-            answers.push(refused(&format!("{way:?}"), verdict)?);
+            answers.push(match verdict {
+                Verdict::Harmless if row.answers.is_empty() => "done to what is its own".to_owned(),
+                verdict => refused(&format!("{way:?}"), verdict)?,
+            });
         }
         self.compare_with_report(row, &layers, &whole).await?;
 
@@ -161,20 +175,25 @@ impl Checker {
             let bare = self.session(Worker::Bare, row.network).await;
             let verdict = self.attempt(row, Some(&bare), Way::Foreground, SILENCE).await;
             refused("built in, so without any layer too", verdict)?;
-        } else if let [layer] = layers[..] {
-            let session = self.session(Worker::Without(layer), row.network).await;
-            let verdict = self.attempt(row, Some(&session), Way::Foreground, GENEROUS).await;
-            happened(&format!("without {}", layer.name()), verdict)?;
         } else {
-            for layer in &layers {
-                let session = self.session(Worker::Without(*layer), row.network).await;
+            // Each is enough by itself: the others that stop it are left out.
+            for layer in layers.iter().filter(|_| layers.len() > 1) {
+                let others = layers.iter().filter(|other| *other != layer).copied().collect();
+                let session = self.session(Worker::Without(others), row.network).await;
                 let verdict = self.attempt(row, Some(&session), Way::Foreground, SILENCE).await;
-                refused(&format!("without {} alone", layer.name()), verdict)?;
+                stopped(&format!("with {} alone of those that stop it", layer.name()), verdict)?;
             }
-            let network = if row.network == Network::Loopback { Network::Deny } else { row.network };
-            let bare = self.session(Worker::Bare, network).await;
-            let verdict = self.attempt(row, Some(&bare), Way::Foreground, GENEROUS).await;
-            happened("without any layer", verdict)?;
+            // And nothing else does, but what comes with any namespace and goes with all of them.
+            let mut all = layers.clone();
+            if row.is_stopped_by_what_comes_along(self.mode) {
+                let session = self.session(Worker::Without(all.clone()), row.network).await;
+                let verdict = self.attempt(row, Some(&session), Way::Foreground, SILENCE).await;
+                stopped("with what comes along with namespaces", verdict)?;
+                all.extend(NAMESPACES.iter().filter(|layer| !layers.contains(layer)));
+            }
+            let session = self.session(Worker::Without(all), row.network).await;
+            let verdict = self.attempt(row, Some(&session), Way::Foreground, GENEROUS).await;
+            happened("without what stops it", verdict)?;
         }
         let names: Vec<&str> = layers.iter().map(|layer| layer.name()).collect();
         answers.dedup();
@@ -192,7 +211,7 @@ impl Checker {
         for (place, session, way) in places {
             match self.attempt(row, session, way, SILENCE).await {
                 Verdict::Escaped => return Err(format!("{place} it is possible after all")),
-                Verdict::Odd(_) if session.is_none() => {}
+                Verdict::Odd(_) | Verdict::Harmless if session.is_none() => {}
                 verdict => answer = refused(place, verdict)?,
             }
         }
@@ -261,22 +280,23 @@ impl Checker {
         };
         let is_refused = !report.ok && row.answers.contains(&report.name.as_str());
         // What was refused is looked at once. What says that it happened, or says nothing, is given time to show.
-        let patience = match (is_refused, row.answers) {
-            (true, _) => Duration::ZERO,
-            (false, []) => patience,
-            (false, _) if report.ok => GENEROUS,
-            (false, _) => SILENCE,
-        };
-        let is_harmed = wait_until(patience, is_harmed);
+        let is_harmed = wait_until(if is_refused { Duration::ZERO } else { patience }, is_harmed);
         let shown = format!("it answered `{}` ({})", report.name, report.value);
-        match (is_harmed, is_refused || row.answers.is_empty()) {
-            (true, _) if is_refused => Verdict::Odd(format!("{shown}, but the world shows that it happened")),
-            (true, _) => Verdict::Escaped,
-            (false, true) => match self.ground.differences() {
-                same if same.is_empty() => Verdict::Refused(report.name),
-                differences => Verdict::Odd(format!("{shown}, but the scene differs: {differences:?}")),
-            },
-            (false, false) => Verdict::Odd(format!("{shown}, and the world does not show that it happened")),
+        if is_harmed {
+            return if is_refused {
+                Verdict::Odd(format!("{shown}, but the world shows that it happened"))
+            } else {
+                Verdict::Escaped
+            };
+        }
+        let differences = self.ground.differences();
+        match () {
+            () if !differences.is_empty() => {
+                Verdict::Odd(format!("{shown}, but the scene differs: {differences:?}"))
+            }
+            () if is_refused || (!report.ok && row.answers.is_empty()) => Verdict::Refused(report.name),
+            () if report.ok => Verdict::Harmless,
+            () => Verdict::Odd(format!("{shown}, which is not among its answers")),
         }
     }
 
@@ -299,7 +319,7 @@ impl Checker {
         }
         let report = match command.output().await {
             Ok(Output { status, stdout, stderr, .. }) => read(attempt.is_act, status, &stdout, &stderr),
-            Err(error) => Err(error.report().to_string()),
+            Err(error) => not_started(&error),
         };
         (attempt.harm, report)
     }
@@ -325,7 +345,7 @@ impl Checker {
         };
         let report = match ended.await {
             Ok(status) => read(attempt.is_act, status, &fs::read(&path).unwrap(), b""),
-            Err(error) => Err(error.report().to_string()),
+            Err(error) => not_started(&error),
         };
         fs::remove_file(&path).unwrap();
         (attempt.harm, report)
@@ -334,23 +354,24 @@ impl Checker {
     /// The session of a worker, opened when it is asked for the first time.
     pub(crate) async fn session(&self, worker: Worker, network: Network) -> Rc<Session> {
         let known = self.sessions.borrow().iter().find_map(|(known, policy, session)| {
-            (*known == worker && *policy == network).then(|| Rc::clone(session))
+            (known == &worker && *policy == network).then(|| Rc::clone(session))
         });
         if let Some(session) = known {
             return session;
         }
+        self.ground.dismiss();
         self.ground.clear();
-        let session = Rc::new(self.open(worker, network).await);
+        let session = Rc::new(self.open(&worker, network).await);
         self.sessions.borrow_mut().push((worker, network, Rc::clone(&session)));
         session
     }
 
     /// Accepts nothing that the mode keeps, and of a worker without a layer nothing but what it says is missing.
-    async fn open(&self, worker: Worker, network: Network) -> Session {
+    async fn open(&self, worker: &Worker, network: Network) -> Session {
         let name = match worker {
-            Worker::Whole => "whole",
-            Worker::Without(layer) => layer.name(),
-            Worker::Bare => "bare",
+            Worker::Whole => "whole".to_owned(),
+            Worker::Without(layers) => layers.iter().map(|layer| layer.name()).collect::<Vec<_>>().join("-"),
+            Worker::Bare => "bare".to_owned(),
         };
         let store = self.places.join(format!("store-{name}-{network:?}"));
         let builder = || -> SessionBuilder {
@@ -361,16 +382,18 @@ impl Checker {
                 .network(network);
             match (self.mode, worker) {
                 (Mode::Namespaces, Worker::Whole) => accepting_impossible(builder),
-                (Mode::Namespaces, Worker::Without(layer)) => builder._worker_image(image(layer)),
+                (Mode::Namespaces, Worker::Without(layers)) => builder._worker_image(image_without(layers)),
                 (_, Worker::Bare) => builder._worker_image(image_without_layers()),
                 (Mode::LandlockOnly, Worker::Whole) => {
                     let builder = builder._worker_image(image_without_namespaces());
                     builder.accept(Protection::Metadata).accept(Protection::NamedSockets)
                 }
-                (Mode::LandlockOnly, Worker::Without(layer)) => builder._worker_image(plain_image(layer)),
+                (Mode::LandlockOnly, Worker::Without(layers)) => {
+                    builder._worker_image(image_without(&[NAMESPACES, layers].concat()))
+                }
             }
         };
-        if worker == Worker::Whole {
+        if *worker == Worker::Whole {
             return open(builder()).await;
         }
         match builder().open().await {
@@ -413,10 +436,29 @@ fn is_impossible(protection: Protection) -> bool {
     Enforcement::possible_layers(protection).is_empty()
 }
 
+/// The world is as it was, whatever the act says.
+fn stopped(place: &str, verdict: Verdict) -> Result<(), String> {
+    match verdict {
+        Verdict::Refused(_) | Verdict::Harmless => Ok(()),
+        other => Err(format!("{place}: {other}")),
+    }
+}
+
 fn refused(place: &str, verdict: Verdict) -> Result<String, String> {
     match verdict {
         Verdict::Refused(name) => Ok(name),
         other => Err(format!("{place}: {other}")),
+    }
+}
+
+/// A command that the session does not even start is refused with the code of its error.
+fn not_started(error: &Error) -> Result<Report, String> {
+    match error.kind() {
+        ErrorKind::CommandInvalid => {
+            let name = error.code().to_owned();
+            Ok(Report { act: String::new(), ok: false, errno: 0, name, value: serde_json::Value::Null })
+        }
+        _ => Err(error.report().to_string()),
     }
 }
 

@@ -16,7 +16,7 @@ const DOCUMENT: &str = include_str!("../../../../docs/command.md");
 
 /// The mounts that can be written, as the document calls them. In it `WRITE ROOT` and `TMPDIR` stand for directories of the
 /// session.
-const WRITABLE_MOUNTS: &[&str] = &["WRITE ROOT", "TMPDIR", "/dev/pts", "/dev/shm"];
+const WRITABLE_MOUNTS: &[&str] = &["WRITE ROOT", "TMPDIR", "/dev/ptmx", "/dev/pts", "/dev/shm"];
 
 /// What the items of a section name.
 fn listed(section: &str) -> BTreeSet<String> {

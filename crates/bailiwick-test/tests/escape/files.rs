@@ -167,16 +167,18 @@ pub(crate) const ROWS: &[Row] = &[
         let made = [Word::Result(0), "new".into(), (libc::O_WRONLY | libc::O_CREAT).into(), 0o644.into()];
         Attempt::calls(&directory.then(libc::SYS_openat, made))
     }),
-    content(
-        "beneath-given-descriptor",
-        "makes a file beneath a directory that it was given as its input",
+    row(
+        "beneath-given-directory",
+        Protection::Descriptors,
+        "makes a file beneath a directory that is given as its input",
         |s| {
             let made = [0.into(), "new".into(), (libc::O_WRONLY | libc::O_CREAT).into(), 0o644.into()];
             Attempt::calls(&Calls::of(libc::SYS_openat, made)).input(directory(s))
         },
     )
-    // The directory was opened where nothing is read-only.
-    .by(LANDLOCK, LANDLOCK),
+    .by(&[Layer::Hygiene], &[Layer::Hygiene])
+    .answers(&["ERR_BAILIWICK_COMMAND_INVALID"])
+    .built_in(),
     content("map-shared", "writes through shared memory of a file", |s| {
         let mapped = [0.into(), 4096.into(), 3.into(), libc::MAP_SHARED.into(), Word::Result(0), 0.into()];
         let file = open(&s.at("f"), libc::O_RDWR);

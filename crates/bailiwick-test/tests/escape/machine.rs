@@ -11,13 +11,17 @@ use bailiwick_test::{Need, Places, act, case, fixture};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::ground::Ground;
-use crate::row::{Actors, Attempt, Row, act, row};
+use crate::row::{Actors, Attempt, ComesAlong, Row, act, row};
 
 const LANDLOCK: &[Layer] = &[Layer::Landlock];
 const LANDLOCK_AND_VIEW: &[Layer] = &[Layer::Landlock, Layer::MountView];
+const LANDLOCK_AND_FILTER: &[Layer] = &[Layer::Landlock, Layer::Seccomp];
+const LANDLOCK_FILTER_AND_VIEW: &[Layer] = &[Layer::Landlock, Layer::Seccomp, Layer::MountView];
 const FILTER: &[Layer] = &[Layer::Seccomp];
 const FILTER_AND_VIEW: &[Layer] = &[Layer::Seccomp, Layer::MountView];
 const FILTER_AND_DOMAINS: &[Layer] = &[Layer::Seccomp, Layer::Landlock, Layer::Scope];
+/// What is mounted in the view is mounted nowhere else.
+const FILTER_DOMAINS_AND_VIEW: &[Layer] = &[Layer::Seccomp, Layer::Landlock, Layer::Scope, Layer::MountView];
 const CAPABILITIES: &[Layer] = &[Layer::Capabilities];
 const OPEN_TREE: i64 = 428;
 const MOVE_MOUNT: i64 = 429;
@@ -32,7 +36,7 @@ const fn control(id: &'static str, tries: &'static str, attempt: fn(&Ground) -> 
 
 const fn mounting(id: &'static str, tries: &'static str, attempt: fn(&Ground) -> Attempt) -> Row {
     row(id, Protection::KernelInterfaces, tries, attempt)
-        .by(FILTER_AND_DOMAINS, FILTER_AND_DOMAINS)
+        .by(FILTER_AND_DOMAINS, FILTER_DOMAINS_AND_VIEW)
         .and_from_root(CAPABILITIES)
         .only(Actors::Root)
 }
@@ -72,15 +76,19 @@ fn control_groups() -> PathBuf {
 }
 
 fn name_of_machine() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    let names = rustix::system::uname();
+    format!("{} {}", names.nodename().to_string_lossy(), names.domainname().to_string_lossy())
 }
 
 /// An attempt to call the machine otherwise, undone afterwards.
 fn renames_machine(s: &Ground, attempt: Attempt) -> Attempt {
     let ours = name_of_machine();
     if case::is_root() {
-        let put_back = ours.clone();
-        s.later(move || rustix::system::sethostname(put_back.as_bytes()).unwrap());
+        s.later(|| {
+            let name = Calls::of(libc::SYS_setdomainname, ["bw".into(), 2.into()]);
+            act::bare(name.arguments()).assert_done();
+            rustix::system::sethostname(b"bw").unwrap();
+        });
     }
     attempt.shown_by(move || name_of_machine() != ours)
 }
@@ -142,7 +150,8 @@ pub(crate) const ROWS: &[Row] = &[
     mounting("pivot-root", "makes another mount the root of all", |s| {
         let nowhere = [(&s.at("empty")).into(), (&s.at("empty")).into()];
         reaches("EINVAL,EBUSY", &Calls::of(libc::SYS_pivot_root, nowhere))
-    }),
+    })
+    .by(FILTER_AND_DOMAINS, FILTER_AND_DOMAINS),
     mounting("move-mount", "copies a mount and puts it over a directory of the root", |s| {
         let (from, to) = (mounted(s), s.ours("dir"));
         unmounts_later(s, &to);
@@ -169,6 +178,8 @@ pub(crate) const ROWS: &[Row] = &[
         let point = mounted(s);
         act!["mount-setattr", &point].shown_by(move || is_read_only(&point))
     })
+    .by(FILTER, FILTER_AND_VIEW)
+    .answers(&["EPERM", "EINVAL"])
     .breaking(Protection::KernelInterfaces),
     control("open-tree", "takes a copy of the tree of mounts", |s| {
         Attempt::calls(&Calls::of(OPEN_TREE, [libc::AT_FDCWD.into(), (&s.scene()).into(), 1.into()]))
@@ -179,10 +190,13 @@ pub(crate) const ROWS: &[Row] = &[
         Attempt::calls(&Calls::of(FSOPEN, ["tmpfs".into(), 0.into()])).reported()
     })
     .breaking(Protection::KernelInterfaces),
-    control("host-name", "gives the machine another name", |s| renames_machine(s, act!["sethostname", "zz"])),
-    control("domain-name", "gives the machine another domain", |_| {
-        Attempt::calls(&Calls::of(libc::SYS_setdomainname, ["zz".into(), 2.into()])).reported()
-    }),
+    control("host-name", "gives the machine another name", |s| renames_machine(s, act!["sethostname", "zz"]))
+        .along(ComesAlong::Names),
+    control("domain-name", "gives the machine another domain", |s| {
+        let calls = Calls::of(libc::SYS_setdomainname, ["zz".into(), 2.into()]);
+        renames_machine(s, Attempt::calls(&calls))
+    })
+    .along(ComesAlong::Names),
     control("time-zone", "sets the time zone of the kernel, to what it is", |_| {
         act!["settimeofday"].reported()
     }),
@@ -193,7 +207,9 @@ pub(crate) const ROWS: &[Row] = &[
     }),
     control("swap", "swaps to a file that is no swap space", |s| {
         reaches("EINVAL", &Calls::of(libc::SYS_swapon, [(&s.at("f")).into(), 0.into()]))
-    }),
+    })
+    // The kernel opens the file for writing.
+    .by(LANDLOCK_AND_FILTER, LANDLOCK_FILTER_AND_VIEW),
     control("power", "restarts the machine, without the numbers that this takes", |_| {
         reaches("EINVAL", &Calls::of(libc::SYS_reboot, [0.into(), 0.into(), 0.into(), 0.into()]))
     }),
@@ -202,7 +218,8 @@ pub(crate) const ROWS: &[Row] = &[
     }),
     setting("kernel-setting", "writes a setting of the kernel in `/proc/sys`", |s| {
         renames_machine(s, act!["open-write", "/proc/sys/kernel/hostname"])
-    }),
+    })
+    .along(ComesAlong::Names),
     setting("drop-caches", "opens the file by which the kernel drops its caches for writing", |_| {
         opens(Path::new("/proc/sys/vm/drop_caches"))
     }),

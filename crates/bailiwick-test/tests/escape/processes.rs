@@ -8,7 +8,7 @@ use bailiwick_test::boundary::Victim;
 use bailiwick_test::calls::{Calls, Word};
 
 use crate::ground::Ground;
-use crate::row::{Attempt, Row, act, row};
+use crate::row::{Attempt, ComesAlong, Row, act, row};
 
 const SCOPE: &[Layer] = &[Layer::Scope];
 const SCOPE_AND_PIDS: &[Layer] = &[Layer::Scope, Layer::PidNamespace];
@@ -20,6 +20,8 @@ const FILTER: &[Layer] = &[Layer::Seccomp];
 const FILTER_AND_PIDS: &[Layer] = &[Layer::Seccomp, Layer::PidNamespace];
 /// Root's processes hold capabilities, and who has fewer may not schedule them.
 const CAPABILITIES: &[Layer] = &[Layer::Capabilities];
+/// Who holds the capability to count events of others may look at these, domain or not (measured, Linux 6.18).
+const CAPABILITIES_AND_PIDS: &[Layer] = &[Layer::Capabilities, Layer::PidNamespace];
 /// In a pid namespace there is nobody of that number.
 const NOBODY: &[&str] = &["EPERM", "EACCES", "EROFS", "ESRCH", "ENOENT"];
 
@@ -31,7 +33,11 @@ const fn signal(id: &'static str, tries: &'static str, attempt: fn(&Ground) -> A
 }
 
 const fn look(id: &'static str, tries: &'static str, attempt: fn(&Ground) -> Attempt) -> Row {
-    row(id, Protection::Tracing, tries, attempt).by(DOMAINS, DOMAINS_AND_PIDS).answers(NOBODY)
+    row(id, Protection::Tracing, tries, attempt)
+        .by(DOMAINS, DOMAINS_AND_PIDS)
+        .answers(NOBODY)
+        .and_from_root(CAPABILITIES)
+        .along(ComesAlong::User)
 }
 
 const fn limit(id: &'static str, tries: &'static str, attempt: fn(&Ground) -> Attempt) -> Row {
@@ -111,7 +117,7 @@ fn limits(pid: u32, name: &str) -> Option<String> {
 /// `IOPRIO_CLASS_IDLE`.
 const LOWEST: i32 = 3 << 13;
 
-pub(crate) fn io_priority(pid: u32) -> serde_json::Value {
+fn io_priority(pid: u32) -> serde_json::Value {
     act::bare(Calls::of(libc::SYS_ioprio_get, [1.into(), pid.into()]).arguments()).value
 }
 
@@ -182,9 +188,13 @@ pub(crate) const ROWS: &[Row] = &[
     .by_namespaces(PIDS)
     .answers(NOBODY),
     look("open-memory", "opens the memory of a process for reading", |_| opens("mem", libc::O_RDONLY)),
-    look("open-memory-write", "opens the memory of a process for writing", |_| opens("mem", libc::O_RDWR)),
-    look("environment", "reads the environment of a process", |_| opens("environ", libc::O_RDONLY)),
-    look("memory-map", "reads the memory map of a process", |_| opens("maps", libc::O_RDONLY)),
+    look("open-memory-write", "opens the memory of a process for writing", |_| opens("mem", libc::O_RDWR))
+        // The view has a `/proc` of its own, which can be read only. Without it the one of the host is there.
+        .by(DOMAINS, &[Layer::Landlock, Layer::Scope, Layer::MountView]),
+    look("environment", "reads the environment of a process", |_| opens("environ", libc::O_RDONLY))
+        .root_by(CAPABILITIES, CAPABILITIES_AND_PIDS),
+    look("memory-map", "reads the memory map of a process", |_| opens("maps", libc::O_RDONLY))
+        .root_by(CAPABILITIES, CAPABILITIES_AND_PIDS),
     look("descriptor-of-process", "opens what a process has open", |_| opens("fd/0", libc::O_RDONLY)),
     look("executable-of-process", "opens the program of a process by its link", |_| {
         opens("exe", libc::O_RDONLY)
@@ -201,7 +211,9 @@ pub(crate) const ROWS: &[Row] = &[
         },
     )
     .by(DOMAINS, DOMAINS_AND_PIDS)
-    .answers(NOBODY),
+    .answers(NOBODY)
+    .and_from_root(CAPABILITIES)
+    .along(ComesAlong::User),
     row("root-of-process", Protection::Content, "writes by the root of a process", |s| {
         let victim = Rc::new(Victim::asleep());
         let mut attempt = act!["open-append", format!("/proc/{}/root{}", victim.pid(), s.at("f").display())];
@@ -209,7 +221,9 @@ pub(crate) const ROWS: &[Row] = &[
         attempt
     })
     .by(DOMAINS, DOMAINS_AND_PIDS)
-    .answers(NOBODY),
+    .answers(NOBODY)
+    .and_from_root(CAPABILITIES)
+    .along(ComesAlong::User),
     row("compare-processes", Protection::Tracing, "compares what two processes have open", |_| {
         reported_of_victim(|pid| {
             let compared = [Word::Result(0), pid.into(), 2.into(), 0.into(), 0.into()];
@@ -220,7 +234,9 @@ pub(crate) const ROWS: &[Row] = &[
         &[Layer::Landlock, Layer::Scope, Layer::Seccomp],
         &[Layer::Landlock, Layer::Scope, Layer::Seccomp, Layer::PidNamespace],
     )
-    .answers(NOBODY),
+    .answers(NOBODY)
+    .and_from_root(CAPABILITIES)
+    .along(ComesAlong::User),
     row(
         "enter-namespaces-of-process",
         Protection::Tracing,

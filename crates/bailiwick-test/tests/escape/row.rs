@@ -31,6 +31,8 @@ pub(crate) struct Row {
     pub(crate) plain: Option<&'static [Layer]>,
     /// Layers that stop root besides, and that take nothing from a plain user.
     pub(crate) from_root: &'static [Layer],
+    /// The layers of which each stops root, with namespaces and without, where others stop a plain user.
+    pub(crate) root_instead: Option<(&'static [Layer], &'static [Layer])>,
     /// Who can do it without confinement.
     pub(crate) actors: Actors,
     /// What a machine may lack for it.
@@ -42,8 +44,19 @@ pub(crate) struct Row {
     /// What stops it is part of the worker and of the way in which it starts programs, and no image can be built
     /// without.
     pub(crate) is_built_in: bool,
+    /// A namespace that no layer has the name of, for it comes with any of them, stops it too.
+    pub(crate) comes_along: Option<ComesAlong>,
     /// The caller has handed over what it is done with: a descriptor reaches as far as where it was opened.
     pub(crate) is_given: bool,
+}
+
+/// What comes with any namespace of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ComesAlong {
+    /// A user namespace, in which a plain user is not the user of the host.
+    User,
+    /// A name of the machine for the session.
+    Names,
 }
 
 /// Who can do it without confinement. The host itself refuses the others, which is proven too.
@@ -73,11 +86,13 @@ pub(crate) const fn row(
         spaces: &[],
         plain: None,
         from_root: &[],
+        root_instead: None,
         actors: Actors::All,
         needs: &[],
         network: Network::Deny,
         everybody_if: None,
         is_built_in: false,
+        comes_along: None,
         is_given: false,
     }
 }
@@ -99,6 +114,12 @@ impl Row {
 
     pub(crate) const fn and_from_root(mut self, layers: &'static [Layer]) -> Self {
         self.from_root = layers;
+        self
+    }
+
+    /// Root is stopped by other layers, without namespaces and with them.
+    pub(crate) const fn root_by(mut self, plain: &'static [Layer], spaces: &'static [Layer]) -> Self {
+        self.root_instead = Some((plain, spaces));
         self
     }
 
@@ -149,6 +170,21 @@ impl Row {
         self
     }
 
+    pub(crate) const fn along(mut self, namespace: ComesAlong) -> Self {
+        self.comes_along = Some(namespace);
+        self
+    }
+
+    /// Whether it is stopped without its layers too, until no namespace at all is left.
+    pub(crate) fn is_stopped_by_what_comes_along(&self, mode: Mode) -> bool {
+        mode == Mode::Namespaces
+            && match self.comes_along {
+                None => false,
+                Some(ComesAlong::User) => !case::is_root(),
+                Some(ComesAlong::Names) => true,
+            }
+    }
+
     /// It happens, for the caller has handed over the descriptor with which it is done.
     pub(crate) const fn given(mut self) -> Self {
         self.is_given = true;
@@ -176,6 +212,9 @@ impl Row {
             Mode::Namespaces => Some(self.spaces),
             Mode::LandlockOnly => self.plain,
         };
+        if let Some((plain, spaces)) = self.root_instead.filter(|_| case::is_root()) {
+            return Some(if mode == Mode::Namespaces { spaces.to_vec() } else { plain.to_vec() });
+        }
         let takes_capabilities = self.everybody_if.is_none() || !self.is_for_everybody();
         let from_root = if case::is_root() && takes_capabilities { self.from_root } else { &[] };
         layers.map(|layers| layers.iter().chain(from_root).copied().collect())

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use bailiwick::{Layer, Network};
 
-use crate::row::{Actors, Row};
+use crate::row::{Actors, ComesAlong, Mode, Row};
 use crate::{everybody, files, kernel, machine, metadata, objects, outlive, processes, sockets};
 
 /// A part of the table. Each is a test of its own, so that they run at the same time.
@@ -52,20 +52,32 @@ fn names(layers: impl IntoIterator<Item = Layer>) -> String {
     layers.into_iter().map(Layer::name).collect::<Vec<_>>().join(", ")
 }
 
-fn stopped_by(row: &Row, layers: Option<&[Layer]>) -> String {
+fn stopped_by(row: &Row, mode: Mode) -> String {
+    let layers = if mode == Mode::Namespaces { Some(row.spaces) } else { row.plain };
     let Some(layers) = layers else { return format!("not kept: {}", row.breaks.name()) };
     let mut text = names(layers.iter().copied());
-    if !row.from_root.is_empty() {
+    if let Some((plain, spaces)) = row.root_instead {
+        let root = if mode == Mode::Namespaces { spaces } else { plain };
+        let _never_fails = write!(text, "; from root {}", names(root.iter().copied()));
+    } else if !row.from_root.is_empty() {
         let _never_fails = write!(text, "; from root also {}", names(row.from_root.iter().copied()));
     }
     text
 }
 
 fn with_namespaces(row: &Row) -> String {
+    match row.comes_along {
+        None => with_layers(row),
+        Some(ComesAlong::User) => format!("{}; from a plain user also the user namespace", with_layers(row)),
+        Some(ComesAlong::Names) => format!("{}; the session's own names", with_layers(row)),
+    }
+}
+
+fn with_layers(row: &Row) -> String {
     if row.is_given {
         "permitted: the caller gave the descriptor".to_owned()
     } else {
-        stopped_by(row, Some(row.spaces))
+        stopped_by(row, Mode::Namespaces)
     }
 }
 
@@ -73,7 +85,7 @@ fn without_namespaces(row: &Row) -> String {
     match row.network {
         Network::Loopback => "no such session".to_owned(),
         _ if row.is_given => "permitted".to_owned(),
-        _ => stopped_by(row, row.plain),
+        _ => stopped_by(row, Mode::LandlockOnly),
     }
 }
 
@@ -93,9 +105,13 @@ in the background while another command runs, as root and as a plain user, with 
 table of that suite: run it with `BAILIWICK_TEST_BLESS=1`.
 
 Every attempt is also made without confinement, where it must happen, or a refusal would prove nothing. Each layer that is
-named stops it by itself: without that layer alone, the others named still do, and where it is the only one the attempt must
-happen. Without any layer every attempt must happen, or the suite would not notice an escape.
+named stops it by itself: a session that lacks the others that are named still refuses it. Without all that are named it must
+happen, so nothing else stops it. Without any layer every attempt must happen, or the suite would not notice an escape.
 
+- *the user namespace* and *the session's own names* come with any namespace of a session, and no layer has their name: the
+  attempt happens once all namespaces are left out besides.
+- *keeper*, *hygiene* and *capabilities* cannot be left out where they stand for how the worker starts programs (closing
+  descriptors more than once, `no_new_privs`): then the attempt is refused without any other layer too.
 - *not kept*: nothing stops it there; `enforcement()` says so by that name, and the session is refused unless the policy
   accepts that.
 - *plain user*: `yes` if a plain user could do it without confinement too. `the host itself` if the kernel refuses a plain
