@@ -88,13 +88,24 @@ probes! {
     Terminal = 30, "open a terminal";
     /// The worker inherits orphans.
     Orphans = 31, "leave the tree that the worker watches";
+    /// A named socket of the worker, beside the sentinel.
+    NamedSocket = 41, "connect to a named socket outside the roots";
+    /// A named socket of the launcher, in the temporary directory.
+    NamedSocketInside = 42, "connect to a named socket inside a root";
 }
 
 impl Probe {
     /// Whether the act is one that must succeed; all others must fail.
     #[must_use]
     pub fn must_work(self) -> bool {
-        matches!(self, Self::WriteInside | Self::SignalInside | Self::LocalSockets | Self::PlainModes)
+        matches!(
+            self,
+            Self::WriteInside
+                | Self::SignalInside
+                | Self::LocalSockets
+                | Self::PlainModes
+                | Self::NamedSocketInside
+        )
     }
 
     /// The probe with this number.

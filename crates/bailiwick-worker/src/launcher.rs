@@ -10,13 +10,17 @@ use bailiwick_wire::{Event, Grant, Request};
 
 use crate::boundary::{self, Place};
 use crate::child::{Failure, Stack};
-use crate::reaper;
 use crate::sys::{self, Channel, Errno, UnixAddress};
+use crate::{broker, reaper};
 
 /// Asks a grant's launcher for a reaper on the attached socket.
 pub(crate) const MAKE_REAPER: u8 = 201;
 /// Asks the session's launcher to stop every process of its domain.
 pub(crate) const FREEZE: u8 = 203;
+/// Asks the session's launcher for a broker. Descriptors as [`broker::run`] has them.
+pub(crate) const MAKE_BROKER: u8 = 204;
+/// What a grant's launcher says with the listener of its filter, before it tries anything.
+pub(crate) const LISTENER: u8 = 206;
 /// Prefix of the address in a message to the session's launcher.
 const SEPARATOR: usize = 4;
 
@@ -65,6 +69,11 @@ fn serve_session(channel: &Channel) -> ! {
             continue;
         }
         let descriptors = message.descriptors;
+        if message.bytes == [MAKE_BROKER] && descriptors.len() == 4 {
+            // As below.
+            sys::may_fail(fork(true, descriptors, |kept| broker::run(kept)));
+            continue;
+        }
         if read_grant(&message.bytes).is_none() || descriptors.len() != 5 {
             sys::exit_now(1);
         }
@@ -121,11 +130,20 @@ fn grant(message: &[u8], mut kept: Vec<OwnedFd>) -> ! {
         .map_err(|errno| Failure { step: bailiwick_wire::Step::Fork, errno })
         .and_then(|()| boundary::enter_grant(&grant, &ruleset));
     drop(ruleset);
+    let entered = entered.and_then(|listener| match listener {
+        None => Ok(()),
+        Some(listener) => offer(&mut channel, listener)
+            .map_err(|errno| Failure { step: bailiwick_wire::Step::Seccomp, errno }),
+    });
     let event = match entered {
         Ok(()) => {
             let place = Place { outside, inside, abstract_socket };
             let findings = boundary::probe(&grant, &place, &mut Stack::new());
-            Event::Granted { epoch, findings, unusable: boundary::try_roots(&std::fs::File::from(roots)) }
+            let unusable = boundary::try_roots(&std::fs::File::from(roots));
+            if sys::set_dumpable(false).is_err() {
+                sys::exit_now(1);
+            }
+            Event::Granted { epoch, findings, unusable }
         }
         Err(Failure { step, errno }) => Event::GrantFailed { epoch, step, errno: errno.0 },
     };
@@ -142,6 +160,14 @@ fn grant(message: &[u8], mut kept: Vec<OwnedFd>) -> ! {
         }));
     }
     sys::exit_now(0)
+}
+
+/// Hands the listener of the filter to the worker, and makes this process one that a broker may look into, for as
+/// long as it tries things: it runs nothing of a command's yet, and its domain of files is nobody else's.
+fn offer(channel: &mut Channel, listener: OwnedFd) -> sys::Result<()> {
+    channel.send(vec![LISTENER], vec![listener])?;
+    // The first connection would wait for ever.
+    if channel.wants_write() { Err(Errno::AGAIN) } else { sys::set_dumpable(true) }
 }
 
 /// Makes a copy of this process that keeps only the descriptors given (and 0, 1 and 2), runs `then`

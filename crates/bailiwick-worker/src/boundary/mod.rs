@@ -13,7 +13,7 @@ use bailiwick_wire::{Grant, Step};
 use crate::child::Failure;
 use crate::sys::{self, Errno, ResourceLimit};
 
-pub(crate) use probe::{Place, run as probe, try_roots};
+pub(crate) use probe::{Place, named_socket, run as probe, try_roots};
 pub(crate) use seccomp::Instruction;
 
 fn at<T>(step: Step) -> impl Fn(Errno) -> Result<T, Failure> {
@@ -35,11 +35,11 @@ pub(crate) fn enter_scope(ruleset: &OwnedFd) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Enters the confinement of a grant.
+/// Enters the confinement of a grant. Gives the listener of the filter, where it asks a broker.
 ///
 /// # Errors
 /// Which step failed; the caller must end.
-pub(crate) fn enter_grant(grant: &Grant, ruleset: &OwnedFd) -> Result<(), Failure> {
+pub(crate) fn enter_grant(grant: &Grant, ruleset: &OwnedFd) -> Result<Option<OwnedFd>, Failure> {
     // A dump would be written by the kernel, beside all confinement of the program that crashed.
     if cfg!(not(without_hygiene)) {
         sys::set_limit(sys::CORE, ResourceLimit { soft: 0, hard: 0 }).or_else(at(Step::Limits))?;
@@ -51,10 +51,15 @@ pub(crate) fn enter_grant(grant: &Grant, ruleset: &OwnedFd) -> Result<(), Failur
         drop_capabilities().or_else(at(Step::Capabilities))?;
     }
     if cfg!(not(without_seccomp)) {
-        let policy = seccomp::FilterPolicy { network: grant.network, sysv_ipc: grant.sysv_ipc };
-        sys::install_filter(&seccomp::program(policy)).or_else(at(Step::Seccomp))?;
+        let broker = grant.broker && cfg!(not(without_socket_broker));
+        let policy = seccomp::FilterPolicy { network: grant.network, sysv_ipc: grant.sysv_ipc, broker };
+        let program = seccomp::program(policy);
+        if broker {
+            return sys::install_listening_filter(&program).map(Some).or_else(at(Step::Seccomp));
+        }
+        sys::install_filter(&program).or_else(at(Step::Seccomp))?;
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Drops every capability, and the bounding set where that is permitted.

@@ -5,20 +5,30 @@
 //! `libc` crate. x86-64 only: the image is not built for another architecture.
 #![expect(unsafe_code, reason = "system calls that std does not offer; each with its preconditions")]
 
+mod caller;
 mod channel;
 mod credentials;
 mod file;
+mod listen;
 mod process;
 mod signal;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use caller::{
+    Alarm, connect, connect_here, enter_mounts, family, handle_alarms, is_read_only, listen_here, look_at,
+    open_thread, read_memory, send_timeout, take_descriptor, waits,
+};
 pub(crate) use channel::{Channel, Received, UnixAddress, bind_abstract, poll, socket_pair};
 pub(crate) use credentials::{
     Capabilities, capabilities, clear_capabilities, drop_bounding, has_bounding, install_filter,
-    no_new_privs, restrict_self, set_dumpable, set_name, set_no_new_privs, set_subreaper, subreaper,
+    keep_capabilities, no_new_privs, restrict_self, set_dumpable, set_name, set_no_new_privs, set_subreaper,
+    subreaper,
 };
 pub(crate) use file::*;
+pub(crate) use listen::{
+    Question, Questions, Slot, answer, answer_synchronously, install_listening_filter, is_unused, is_waiting,
+};
 pub(crate) use process::{
     CORE, OPEN_FILES, ResourceLimit, Waited, clone_child, detach, exit_now, kill, limit, pidfd_open,
     pidfd_signal, process_id, set_limit, setsid, wait,
@@ -34,11 +44,13 @@ pub(crate) struct Errno(pub(crate) i32);
 impl Errno {
     pub(crate) const PERM: Self = Self(1);
     pub(crate) const NOENT: Self = Self(2);
+    pub(crate) const SRCH: Self = Self(3);
     pub(crate) const INTR: Self = Self(4);
     pub(crate) const BADF: Self = Self(9);
     pub(crate) const CHILD: Self = Self(10);
     pub(crate) const AGAIN: Self = Self(11);
     pub(crate) const ACCES: Self = Self(13);
+    pub(crate) const FAULT: Self = Self(14);
     pub(crate) const EXIST: Self = Self(17);
     pub(crate) const NOTDIR: Self = Self(20);
     pub(crate) const ISDIR: Self = Self(21);
@@ -48,10 +60,13 @@ impl Errno {
     pub(crate) const NOSYS: Self = Self(38);
     pub(crate) const OPNOTSUPP: Self = Self(95);
     pub(crate) const PIPE: Self = Self(32);
+    pub(crate) const CONNABORTED: Self = Self(103);
     pub(crate) const CONNRESET: Self = Self(104);
     pub(crate) const PROTO: Self = Self(71);
     pub(crate) const NOTEMPTY: Self = Self(39);
     pub(crate) const TIMEDOUT: Self = Self(110);
+    pub(crate) const CONNREFUSED: Self = Self(111);
+    pub(crate) const INPROGRESS: Self = Self(115);
 
     fn last() -> Self {
         Self(std::io::Error::last_os_error().raw_os_error().unwrap_or(Self::PROTO.0))
@@ -120,5 +135,7 @@ pub(crate) mod number {
         KEYCTL = 250, PIDFD_SEND_SIGNAL = 424, IO_URING_SETUP = 425, OPEN_TREE = 428, PIDFD_OPEN = 434,
         CLOSE_RANGE = 436, OPENAT2 = 437, LANDLOCK_RESTRICT_SELF = 446, MEMFD_CREATE = 319, PTRACE = 101,
         FACCESSAT2 = 439,
+        MMAP = 9, GETSOCKOPT = 55, FSTATFS = 138, GETTID = 186, TIMER_CREATE = 222, TIMER_SETTIME = 223,
+        TIMER_DELETE = 226, SETNS = 308, KCMP = 312, STATX = 332, PIDFD_GETFD = 438,
     }
 }

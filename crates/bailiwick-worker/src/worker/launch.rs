@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 
 use bailiwick_wire::{Event, Finding, Outcome, Probe, Step};
 
+use super::socket::NamedSocket;
 use super::{Command, Holds, Launcher, Reaper, Stop, Worker};
 use crate::launcher;
 use crate::sys::{self, Channel, Errno, Received};
@@ -14,7 +15,7 @@ use crate::sys::{self, Channel, Errno, Received};
 const SPARE_REAPERS: usize = 8;
 /// How often a launcher is made again for a waiting command before the command fails: a command of the
 /// same session that keeps killing launchers must not keep another one waiting for ever.
-const LAUNCH_ATTEMPTS: u32 = 16;
+pub(super) const LAUNCH_ATTEMPTS: u32 = 16;
 
 impl Worker {
     /// Makes the session's launcher.
@@ -40,6 +41,7 @@ impl Worker {
             descriptors.push(copy(given)?);
         }
         epoch.attempts += 1;
+        epoch.socket = NamedSocket::listen(&epoch.outside, number);
         epoch.launcher = Some(Launcher { pid: 0, channel: Channel::new(ours), ready: false });
         // A session launcher that is gone shows by its end of file, and is made again there.
         sys::may_fail(session.channel.send(launcher::grant_message(&epoch.grant, address), descriptors));
@@ -69,7 +71,7 @@ impl Worker {
             sys::may_fail(launcher.channel.flush());
             match launcher.channel.receive(false) {
                 Err(Errno::AGAIN) => {}
-                Ok(Some(message)) => self.launcher_said(number, &message)?,
+                Ok(Some(message)) => self.launcher_said(number, message)?,
                 Ok(None) | Err(_) => self.launcher_lost(number)?,
             }
         }
@@ -111,13 +113,19 @@ impl Worker {
         Ok(())
     }
 
-    fn launcher_said(&mut self, number: u32, message: &Received) -> Result<(), Stop> {
+    fn launcher_said(&mut self, number: u32, mut message: Received) -> Result<(), Stop> {
         let Some(epoch) = self.epochs.get_mut(&number) else { return Ok(()) };
+        if message.bytes == [launcher::LISTENER] {
+            let Some(listener) = message.descriptors.pop() else { return Ok(()) };
+            let view = sys::open_at(sys::AT_FDCWD, c"/proc/self/ns/mnt", 0, 0)?;
+            return self.add_broker(listener, view);
+        }
         if let Some(pid) = launcher::read_hello(&message.bytes) {
             epoch.launcher.iter_mut().for_each(|launcher| launcher.pid = pid);
             return Ok(());
         }
         let event = Event::decode(&message.bytes).map_err(|_| Stop::HostGone)?;
+        epoch.socket = None;
         match event {
             Event::Granted { epoch: named, mut findings, unusable } => {
                 let orphans = if sys::subreaper() == Ok(true) { Outcome::Held } else { Outcome::Broken };
@@ -155,6 +163,7 @@ impl Worker {
     fn launcher_lost(&mut self, number: u32) -> Result<(), Stop> {
         let Some(epoch) = self.epochs.get_mut(&number) else { return Ok(()) };
         epoch.launcher = None;
+        epoch.socket = None;
         if epoch.findings.is_none() {
             self.epochs.remove(&number);
             return self.tell(&Event::GrantFailed { epoch: number, step: Step::Launcher, errno: 0 });

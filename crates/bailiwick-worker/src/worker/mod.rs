@@ -13,9 +13,11 @@ use crate::sys::{self, Channel, Errno, Received, SignalFd, UnixAddress};
 use crate::tree::Ending;
 use crate::{keeper, tree};
 
+mod broker;
 mod close;
 mod follow;
 mod launch;
+mod socket;
 
 use close::Closing;
 use follow::resume_children;
@@ -42,6 +44,8 @@ struct Epoch {
     /// Holds the paths of the roots.
     roots: OwnedFd,
     launcher: Option<Launcher>,
+    /// What a launcher tries to reach.
+    socket: Option<socket::NamedSocket>,
     /// What the first launcher found; a later one must find the same.
     findings: Option<Vec<Finding>>,
     attempts: u32,
@@ -84,6 +88,7 @@ struct Worker {
     abstract_socket: Option<(OwnedFd, UnixAddress)>,
     epochs: BTreeMap<u32, Epoch>,
     reapers: Vec<Reaper>,
+    brokers: Vec<broker::Broker>,
     commands: HashMap<u64, Command>,
     waiting: VecDeque<(u64, u32, Received)>,
     /// Killed reapers whose end has not been seen, so whose children are not all here yet.
@@ -148,6 +153,7 @@ impl Worker {
             abstract_socket: None,
             epochs: BTreeMap::new(),
             reapers: Vec::new(),
+            brokers: Vec::new(),
             commands: HashMap::new(),
             waiting: VecDeque::new(),
             dying: HashSet::new(),
@@ -175,6 +181,7 @@ impl Worker {
         wanted.extend(self.session.iter().map(channels));
         wanted.extend(self.epochs.values().filter_map(|epoch| epoch.launcher.as_ref()).map(channels));
         wanted.extend(self.reapers.iter().map(|r| (r.channel.as_raw_fd(), r.channel.wants_write())));
+        wanted.extend(self.brokers.iter().filter_map(|b| b.channel()).map(|c| (c.as_raw_fd(), false)));
         let sweeping = self.closing.is_some() || self.commands.values().any(|command| command.ending);
         if !sweeping {
             self.ending = Ending::default();
@@ -195,6 +202,7 @@ impl Worker {
         // Reapers first: an event of a command must reach the host before what is asked about it now.
         self.read_reapers(Some(&ready))?;
         self.read_launchers(&ready)?;
+        self.read_brokers(&ready)?;
         if ready.contains(&self.signals.as_raw_fd()) {
             self.signals.drain();
         }
@@ -271,6 +279,7 @@ impl Worker {
                     inside,
                     roots,
                     launcher: None,
+                    socket: None,
                     findings: None,
                     attempts: 0,
                     retired: false,

@@ -200,6 +200,7 @@ fn ask(
         epoch,
         network: policy.network != crate::policy::Network::Deny,
         sysv_ipc: policy.accept.contains(&Protection::SharedMemory),
+        broker: false,
         host_pid: std::process::id(),
         sentinel: crate::store::SENTINEL.as_bytes().to_vec(),
     });

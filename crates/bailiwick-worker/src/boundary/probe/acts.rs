@@ -24,6 +24,24 @@ pub(super) fn with_file(directory: RawFd, name: &CStr, act: impl FnOnce(&OwnedFd
     }
 }
 
+/// Runs `act` with a directory as the working directory.
+pub(super) fn from_within(directory: RawFd, act: impl FnOnce() -> Result<()>) -> Result<()> {
+    sys::fchdir(directory)?;
+    let outcome = act();
+    let root = sys::open_at(sys::AT_FDCWD, c"/", sys::O_DIRECTORY | sys::O_PATH, 0)?;
+    sys::fchdir(root.as_raw_fd())?;
+    outcome
+}
+
+/// What a daemon and its client do, in the working directory.
+pub(super) fn listen_and_connect() -> Result<()> {
+    let listener = sys::listen_here(c".probe-socket")?;
+    let connected = sys::connect_here(c".probe-socket");
+    sys::unlink_at(sys::AT_FDCWD, c".probe-socket", 0)?;
+    drop(listener);
+    connected
+}
+
 /// What a build does in its directory: make, rename across directories, remove.
 pub(super) fn rearrange(directory: RawFd) -> Result<()> {
     let flags = sys::O_RDWR | sys::O_CREAT | sys::O_EXCL | sys::O_NOFOLLOW;

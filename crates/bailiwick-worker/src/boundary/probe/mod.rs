@@ -39,6 +39,11 @@ pub(crate) fn run(grant: &Grant, place: &Place, stack: &mut Stack) -> Vec<Findin
         .collect()
 }
 
+/// Name of the socket on which the worker listens beside the sentinel while an epoch's launcher tries things.
+pub(crate) fn named_socket(epoch: u32) -> CString {
+    CString::new(format!("socket-{epoch}")).unwrap_or_default()
+}
+
 type Judgement = (Outcome, Option<Errno>);
 
 struct Scene<'a> {
@@ -137,6 +142,16 @@ impl Scene<'_> {
             Probe::SignalOutside => refused(sys::kill(host, 0), &[Errno::PERM, ESRCH]),
             Probe::SignalInside => works(sys::kill(sys::process_id(), 0)),
             Probe::AbstractSocket => refused(self.place.abstract_socket.connect(), EPERM),
+            Probe::NamedSocket => {
+                let name = named_socket(self.grant.epoch);
+                let tried = acts::from_within(outside, || sys::connect_here(&name));
+                match tried {
+                    // The worker could not make it there.
+                    Err(errno @ (Errno::NOENT | Errno::CONNREFUSED)) => (Outcome::Untried, Some(errno)),
+                    tried => refused(tried, EACCES),
+                }
+            }
+            Probe::NamedSocketInside => works(acts::from_within(inside, acts::listen_and_connect)),
             Probe::TraceOutside => refused(acts::read_memory(host), &[Errno::PERM, ESRCH]),
             Probe::LimitsOutside => refused(sys::limit(host, sys::OPEN_FILES).map(drop), EPERM),
             Probe::PriorityOutside => refused(acts::keep_priority(host), EPERM),
