@@ -16,7 +16,11 @@ mod keeper;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod launcher;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod namespaces;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod reaper;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod switches;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod sys;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -35,7 +35,6 @@ impl Caller<'_> {
 
     /// `ESRCH`: the caller is gone.
     fn try_connect(&self) -> Result<()> {
-        const AF_UNIX: i32 = 1;
         const CONNECT: i32 = 42;
         let thread = self.question.thread;
         if self.question.number != CONNECT {
@@ -54,40 +53,40 @@ impl Caller<'_> {
         let named = if family == AF_UNIX { name::of(address_copy)? } else { Name::None };
         let named = match named {
             Name::None => None,
-            Name::Path(path) => Some(name::Start::of(thread, path).map_err(denied)?),
+            Name::Path(path) => Some(name::Start::of(&process, path).map_err(denied)?),
         };
         // All that was looked at by number so far was the caller's, if it is there now.
         if !self.is_waiting() {
             return Err(Errno::SRCH);
         }
         match named {
-            None => self.connect_to(&socket, family, address_copy),
+            None => self.connect_to(&process, &socket, address_copy),
             Some(start) => {
                 let found = start.open()?;
                 self.judge(&found)?;
                 // By what was found, so that no name is looked up a second time.
                 let mut address = AF_UNIX_BYTES.to_vec();
                 address.extend_from_slice(format!("/proc/self/fd/{}\0", found.as_raw_fd()).as_bytes());
-                self.connect_to(&socket, family, &address)
+                self.connect_to(&process, &socket, &address)
             }
         }
     }
 
     /// Whether a command may connect to what its name led to.
     fn judge(&self, found: &OwnedFd) -> Result<()> {
-        const TYPE: u32 = 0o170_000;
-        const SOCKET: u32 = 0o140_000;
-        let look = sys::look_at(found)?;
+        const TYPE: u16 = 0o170_000;
+        const SOCKET: u16 = 0o140_000;
+        let look = sys::look(found.as_raw_fd())?;
         // For anything else the kernel has an answer of its own, and nothing happens.
         if look.mode & TYPE != SOCKET {
             return Ok(());
         }
-        let writable = look.mount.is_some_and(|mount| self.broker.writable.contains(&mount));
+        let writable = self.broker.writable.contains(&look.mount);
         if writable && !sys::is_read_only(found)? { Ok(()) } else { Err(Errno::ACCES) }
     }
 
     /// Connects the caller's socket, and waits for that as the caller would.
-    fn connect_to(&self, socket: &OwnedFd, family: i32, address: &[u8]) -> Result<()> {
+    fn connect_to(&self, process: &OwnedFd, socket: &OwnedFd, address: &[u8]) -> Result<()> {
         if !sys::waits(socket)? {
             return loop {
                 match sys::connect(socket, address) {
@@ -103,7 +102,7 @@ impl Caller<'_> {
         let outcome = loop {
             match sys::connect(socket, address) {
                 Err(Errno::INTR) => {
-                    if let Some(end) = self.interrupted(socket, family, since) {
+                    if let Some(end) = self.interrupted(process, socket, since) {
                         break Err(end);
                     }
                 }
@@ -115,23 +114,24 @@ impl Caller<'_> {
     }
 
     /// Why the call ends that has waited since then; `None` when it goes on.
-    fn interrupted(&self, socket: &OwnedFd, family: i32, since: Instant) -> Option<Errno> {
-        const AF_UNIX: i32 = 1;
+    fn interrupted(&self, process: &OwnedFd, socket: &OwnedFd, since: Instant) -> Option<Errno> {
         if !self.is_waiting() {
             return Some(Errno::SRCH);
         }
         let timeout = sys::send_timeout(socket).unwrap_or_default();
         let is_limited = !timeout.is_zero();
-        if name::has_signal(self.question.thread) {
+        if name::has_signal(process) {
             return Some(if is_limited { Errno::INTR } else { RESTART });
         }
         // The kernel's own count began again with each interruption.
         let is_over = is_limited && since.elapsed() >= timeout;
-        is_over.then_some(if family == AF_UNIX { Errno::AGAIN } else { Errno::INPROGRESS })
+        let is_local = sys::family(socket) == Ok(AF_UNIX);
+        is_over.then_some(if is_local { Errno::AGAIN } else { Errno::INPROGRESS })
     }
 }
 
-/// AF_UNIX, as an address begins.
+const AF_UNIX: i32 = 1;
+/// The same, as an address begins.
 const AF_UNIX_BYTES: [u8; 2] = 1_u16.to_ne_bytes();
 
 /// The caller cannot be looked into, so that nothing can be done for it.

@@ -26,6 +26,9 @@ use crate::sys::{self, Channel, Errno, Questions};
 /// The broker serves: its second message to the worker.
 pub(crate) const SERVES: u8 = 205;
 
+/// What it is made with: channel, listener, memory of the questions, namespace and root of the mount view.
+pub(crate) const DESCRIPTORS: usize = 5;
+
 /// What a broker works with.
 struct Broker {
     listener: OwnedFd,
@@ -36,38 +39,32 @@ struct Broker {
     questions: Questions,
 }
 
-/// Serves. Descriptors: channel, listener, memory of the questions, mount view.
-pub(crate) fn run(mut kept: Vec<OwnedFd>) -> ! {
-    let (Some(view), Some(memory), Some(listener), Some(socket)) =
-        (kept.pop(), kept.pop(), kept.pop(), kept.pop())
-    else {
+/// Serves, with [`DESCRIPTORS`].
+pub(crate) fn run(kept: Vec<OwnedFd>) -> ! {
+    let Ok([socket, listener, memory, namespace, root]) = <[OwnedFd; DESCRIPTORS]>::try_from(kept) else {
         sys::exit_now(1)
     };
     let mut channel = Channel::new(socket);
     let broker = sys::set_name(c"bailiwick-brok")
         .and_then(|()| channel.send(hello(), Vec::new()))
-        .and_then(|()| prepare(&view, &memory, listener));
-    drop((view, memory));
+        .and_then(|()| sys::enter_mounts(&namespace))
+        .and_then(|()| sys::enter_root(&root))
+        .and_then(|()| prepare(&memory, listener));
+    drop((namespace, root, memory));
     match broker {
         Ok(broker) if channel.send(vec![SERVES], Vec::new()).is_ok() => pool::serve(broker),
         _ => sys::exit_now(1),
     }
 }
 
-fn prepare(view: &OwnedFd, memory: &OwnedFd, listener: OwnedFd) -> sys::Result<Broker> {
+fn prepare(memory: &OwnedFd, listener: OwnedFd) -> sys::Result<Broker> {
     /// CAP_SYS_PTRACE: for programs that are not dumpable, and where Yama lets only ancestors look.
     const TRACE: u64 = 1 << 19;
-    sys::enter_mounts(view)?;
     let permitted = sys::capabilities()?.permitted;
     sys::keep_capabilities(permitted & TRACE)?;
     // Nothing of this process is for the commands, which run as the same user.
     sys::set_dumpable(false)?;
     sys::handle_alarms()?;
-    // Callers are found by their numbers: they must mean the same in this `/proc` as to the kernel.
-    let own = std::fs::read_link("/proc/self").map_err(|_| Errno::NOENT)?;
-    if own.to_str().and_then(|number| number.parse().ok()) != Some(sys::process_id()) {
-        return Err(Errno::SRCH);
-    }
     let table = std::fs::read("/proc/self/mountinfo").map_err(|_| Errno::NOENT)?;
     let writable = writable(&table);
     let questions = Questions::map(memory)?;

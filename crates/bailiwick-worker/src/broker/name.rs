@@ -1,7 +1,7 @@
 //! Names of sockets: what an address says, and where a caller's path begins.
 
 use std::ffi::CString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use crate::sys::{self, Errno, Result};
 
@@ -44,15 +44,20 @@ pub(super) struct Start {
 impl Start {
     /// A caller's path. What the caller calls itself in `/proc` is written out; a symbolic link that leads there
     /// would lead to the broker's own entry, in which there is nothing to be had.
-    pub(super) fn of(thread: i32, path: CString) -> Result<Self> {
+    ///
+    /// # Errors
+    /// `ESRCH`: the caller is gone. `EACCES`: it may not be looked into.
+    pub(super) fn of(caller: &OwnedFd, path: CString) -> Result<Self> {
+        let shown = || shown(caller).ok_or(Errno::SRCH);
         if path.as_bytes().first() != Some(&b'/') {
-            let directory = CString::new(format!("/proc/{thread}/cwd")).map_err(|_| Errno::INVAL)?;
+            let directory = CString::new(format!("/proc/{}/cwd", shown()?)).map_err(|_| Errno::INVAL)?;
             let directory = sys::open_at(sys::AT_FDCWD, &directory, sys::O_PATH | sys::O_DIRECTORY, 0)?;
             return Ok(Self { directory: Some(directory), path });
         }
         let path = match its_own(path.as_bytes()) {
             None => path,
             Some((own, rest)) => {
+                let thread = shown()?;
                 let process = process_of(thread).ok_or(Errno::SRCH)?;
                 let mut written = match own {
                     Own::Process => format!("/proc/{process}"),
@@ -108,29 +113,34 @@ fn its_own(path: &[u8]) -> Option<(Own, &[u8])> {
     Some((own, rest))
 }
 
-/// A line of `/proc/THREAD/status`.
-fn status<T>(thread: i32, read: impl FnOnce(&dyn Fn(&str) -> Option<String>) -> Option<T>) -> Option<T> {
-    let text = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        Some(line.trim().to_owned())
-    };
-    read(&field)
+/// The number of a process or thread in this `/proc`, which may be that of another pid namespace: where a container
+/// masks parts of its own, the session can have none.
+fn shown(caller: &OwnedFd) -> Option<i32> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", caller.as_raw_fd())).ok()?;
+    field(&text, "Pid")?.parse().ok().filter(|number| *number > 0)
 }
 
-/// The process of a thread.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
+}
+
+fn status(number: i32) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{number}/status")).ok()
+}
+
+/// The process of a thread, by its number in `/proc`.
 pub(super) fn process_of(thread: i32) -> Option<i32> {
-    status(thread, |field| field("Tgid")?.parse().ok())
+    field(&status(thread)?, "Tgid")?.parse().ok()
 }
 
-/// Whether a signal has come for the thread that would interrupt it. Ignored ones are never kept.
-pub(super) fn has_signal(thread: i32) -> bool {
-    let mask = |text: String| u64::from_str_radix(&text, 16).ok();
-    status(thread, |field| {
-        let pending = mask(field("SigPnd")?)? | mask(field("ShdPnd")?)?;
-        Some(pending & !mask(field("SigBlk")?)? != 0)
-    })
-    .unwrap_or(false)
+/// Whether a signal has come that would interrupt the caller. Ignored ones are never kept.
+pub(super) fn has_signal(caller: &OwnedFd) -> bool {
+    let pending = || {
+        let text = status(shown(caller)?)?;
+        let mask = |name| u64::from_str_radix(field(&text, name)?, 16).ok();
+        Some((mask("SigPnd")? | mask("ShdPnd")?) & !mask("SigBlk")?)
+    };
+    pending().is_some_and(|pending| pending != 0)
 }
 
 #[cfg(test)]
@@ -167,9 +177,11 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_its_own_and_has_no_signal() {
+    fn this_process_is_found_and_has_no_signal() {
+        let own = sys::pidfd_open(sys::process_id()).unwrap();
+        assert_eq!(shown(&own), Some(sys::process_id()));
         assert_eq!(process_of(sys::process_id()), Some(sys::process_id()));
-        assert!(!has_signal(sys::process_id()));
+        assert!(!has_signal(&own));
         assert_eq!(process_of(-1), None);
     }
 }

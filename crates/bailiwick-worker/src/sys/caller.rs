@@ -12,11 +12,7 @@ const SOL_SOCKET: usize = 1;
 pub(super) const SO_SNDTIMEO: usize = 21;
 pub(super) const SO_DOMAIN: usize = 39;
 const F_GETFL: usize = 3;
-pub(super) const STATX_MODE_AND_MOUNT: usize = 0x1 | 0x2 | STATX_MNT_ID as usize;
-pub(super) const STATX_MNT_ID: u32 = 0x1000;
-const AT_EMPTY_PATH: usize = 0x1000;
 pub(super) const ST_RDONLY: i64 = 1;
-const CLONE_NEWNS: usize = 0x0002_0000;
 
 /// A descriptor that names the thread, or its process where the kernel has none for threads.
 ///
@@ -126,41 +122,6 @@ pub(crate) fn connect(socket: &OwnedFd, address: &[u8]) -> Result<()> {
     .map(drop)
 }
 
-/// What is known of an open file by its descriptor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// Type and mode.
-    pub(crate) mode: u32,
-    /// The mount on which it was opened, as `/proc/self/mountinfo` numbers it (Linux 5.8).
-    pub(crate) mount: Option<u64>,
-}
-
-/// `struct statx`, in words of 8 bytes.
-type Statx = [u64; 32];
-
-/// Type, mode and mount of an open file.
-pub(crate) fn look_at(file: &OwnedFd) -> Result<Found> {
-    let mut room: Statx = [0; 32];
-    // SAFETY: `struct statx` is 256 bytes, and so is the room.
-    unsafe {
-        call(
-            number::STATX,
-            [
-                int(file.as_raw_fd()),
-                c"".as_ptr() as usize,
-                AT_EMPTY_PATH,
-                STATX_MODE_AND_MOUNT,
-                room.as_mut_ptr() as usize,
-                0,
-            ],
-        )
-    }?;
-    // stx_mask is the first 4 bytes, stx_mode the two at 28, stx_mnt_id the word at 144.
-    let mask = u32::try_from(room[0] & 0xffff_ffff).unwrap_or(0);
-    let mode = u32::try_from(room[3] >> 32 & 0xffff).unwrap_or(0);
-    Ok(Found { mode, mount: (mask & STATX_MNT_ID != 0).then_some(room[18]) })
-}
-
 /// Whether nothing can be written on the mount of an open file, or on its file system (`fstatfs(2)`).
 pub(crate) fn is_read_only(file: &OwnedFd) -> Result<bool> {
     // struct statfs: 15 words, the flags are the eleventh.
@@ -168,12 +129,6 @@ pub(crate) fn is_read_only(file: &OwnedFd) -> Result<bool> {
     // SAFETY: `struct statfs` is 120 bytes, and so is the room.
     unsafe { call(number::FSTATFS, [int(file.as_raw_fd()), room.as_mut_ptr() as usize, 0, 0, 0, 0]) }?;
     Ok(room[10] & ST_RDONLY != 0)
-}
-
-/// Enters a mount namespace: its root becomes root and working directory. The process must have one thread.
-pub(crate) fn enter_mounts(namespace: &OwnedFd) -> Result<()> {
-    // SAFETY: no pointers.
-    unsafe { call(number::SETNS, [int(namespace.as_raw_fd()), CLONE_NEWNS, 0, 0, 0, 0]) }.map(drop)
 }
 
 /// `struct sigaction` of the C library.

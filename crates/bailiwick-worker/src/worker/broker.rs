@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 
 use super::launch::LAUNCH_ATTEMPTS;
-use super::{Launcher, Stop, Worker};
+use super::{Launcher, Pid, Stop, Worker};
 use crate::sys::{self, Channel, Errno, Questions, Received};
 use crate::{broker, launcher};
 
@@ -16,7 +16,8 @@ pub(super) struct Broker {
     listener: OwnedFd,
     /// What a broker took up, for the one after it.
     questions: OwnedFd,
-    view: OwnedFd,
+    /// Namespace and root of the mount view.
+    view: [OwnedFd; 2],
     process: Option<Launcher>,
     attempts: u32,
 }
@@ -26,15 +27,15 @@ impl Broker {
         self.process.as_ref().map(|process| &process.channel)
     }
 
-    /// Its process, `0` while that is not known.
-    pub(super) fn pid(&self) -> i32 {
-        self.process.as_ref().map_or(0, |process| process.pid)
+    /// Its process, as far as that is known.
+    pub(super) fn pid(&self) -> Pid {
+        self.process.as_ref().map_or_else(Pid::default, |process| process.pid)
     }
 }
 
 impl Worker {
     /// A launcher handed over the listener of its filter, and waits for somebody to serve it.
-    pub(super) fn add_broker(&mut self, listener: OwnedFd, view: OwnedFd) -> Result<(), Stop> {
+    pub(super) fn add_broker(&mut self, listener: OwnedFd, view: [OwnedFd; 2]) -> Result<(), Stop> {
         let questions = Questions::make()?;
         self.brokers.push(Broker { listener, questions, view, process: None, attempts: 0 });
         self.start_brokers()
@@ -46,11 +47,12 @@ impl Worker {
         for broker in self.brokers.iter_mut().filter(|broker| broker.process.is_none()) {
             let (ours, theirs) = sys::socket_pair()?;
             let mut descriptors = vec![theirs];
-            for given in [&broker.listener, &broker.questions, &broker.view] {
+            for given in [&broker.listener, &broker.questions].into_iter().chain(&broker.view) {
                 descriptors.push(sys::duplicate_above(given.as_raw_fd(), 3)?);
             }
             broker.attempts += 1;
-            broker.process = Some(Launcher { pid: 0, channel: Channel::new(ours), ready: false });
+            broker.process =
+                Some(Launcher { pid: Pid::default(), channel: Channel::new(ours), ready: false });
             // A session launcher that is gone drops it, and the end of the channel shows.
             sys::may_fail(session.channel.send(vec![launcher::MAKE_BROKER], descriptors));
         }
@@ -59,9 +61,10 @@ impl Worker {
 
     /// Takes what brokers have said.
     pub(super) fn read_brokers(&mut self, ready: &HashSet<RawFd>) -> Result<(), Stop> {
+        let isolation = &self.isolation;
         let said = |message: Received, process: &mut Launcher| {
             if let Some(pid) = launcher::read_hello(&message.bytes) {
-                process.pid = pid;
+                process.pid = super::launch::pid_of(isolation, pid);
             }
             process.ready |= message.bytes == [broker::SERVES];
         };
@@ -96,8 +99,8 @@ impl Worker {
         self.brokers.retain(|broker| {
             let unused = sys::is_unused(&broker.listener);
             // Not waited for yet, so the number is still its own.
-            if unused && broker.pid() != 0 {
-                sys::may_fail(sys::kill(broker.pid(), SIGKILL));
+            if unused && broker.pid().own != 0 {
+                sys::may_fail(sys::kill(broker.pid().own, SIGKILL));
             }
             !unused
         });

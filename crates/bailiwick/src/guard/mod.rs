@@ -34,6 +34,7 @@ mod read;
 mod refusal;
 mod search;
 mod verdict;
+mod view;
 
 use crate::error::{Error, ErrorKind};
 use crate::identity::MountWatch;

@@ -97,7 +97,7 @@ const PLAIN_DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/ra
 /// Devices for terminals of a command's own. They reach every terminal of the same user.
 const TERMINAL_DEVICES: &[&str] = &["/dev/ptmx", "/dev/tty", "/dev/pts"];
 
-/// The ruleset of a grant: read everything but devices, write below `roots`.
+/// The ruleset of a grant: read everything but devices, write below `roots`. With the rights that it handles.
 ///
 /// # Errors
 /// [`ErrorKind::PlatformUnsupported`] where Landlock lacks a right that content needs, and
@@ -105,7 +105,7 @@ const TERMINAL_DEVICES: &[&str] = &["/dev/ptmx", "/dev/tty", "/dev/pts"];
 ///
 /// # Kernel
 /// Landlock ABI 3 (Linux 6.2); device ioctls from ABI 5 (6.10).
-pub(crate) fn grant(roots: &[BorrowedFd<'_>], terminals: bool) -> Result<OwnedFd, Error> {
+pub(crate) fn grant(roots: &[BorrowedFd<'_>], terminals: bool) -> Result<(OwnedFd, u64), Error> {
     let (handled, mut ruleset) = create()?;
     // Requests to devices are refused below the roots too: none can be made there, so whatever lies there
     // was not made by a command.
@@ -142,7 +142,7 @@ pub(crate) fn grant(roots: &[BorrowedFd<'_>], terminals: bool) -> Result<OwnedFd
         let rights = if directory { rights } else { rights & !BitFlags::from(AccessFs::ReadDir) };
         ruleset = ruleset.add_rule(PathBeneath::new(device.as_fd(), rights)).map_err(rule_failed)?;
     }
-    descriptor(ruleset)
+    Ok((descriptor(ruleset)?, handled.bits()))
 }
 
 /// What may be read: everything below `/` but devices, of which only the plain ones.
