@@ -10,12 +10,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bailiwick::{Child, Layer, Network, Protection, Session, Stdio, WhenBusy};
+use bailiwick::{Child, Layer, Network, Protection, Session, Standing, Stdio, WhenBusy};
 use bailiwick_test::act::{self, Report};
-use bailiwick_test::boundary::{Arena, report, run};
+use bailiwick_test::boundary::{accepting_all, report, run};
 use bailiwick_test::places::{close, done, open, sh};
 use bailiwick_test::process::{self, GENEROUS};
-use bailiwick_test::{Need, Places, World, cases, fixture, node, python3, requires, tool, wait_until};
+use bailiwick_test::{Need, Places, World, cases, fixture, image, node, python3, requires, tool, wait_until};
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 
@@ -114,23 +114,40 @@ async fn kill_brokers(session: &Session) {
 }
 
 cases! {
-    /// A daemon outside is not reached, one in the root is, and so it is in each session that lacks another layer.
+    /// A daemon outside is not reached, one in the root is.
     async fn c27_daemons_outside_are_out_of_reach(world: &World) {
         let (inside, outside) = daemons(world);
-        let arena = Arena::open(world, &[Layer::SocketBroker]).await;
-        assert!(arena.whole().enforcement().await.keeps(Protection::NamedSockets));
-        run(arena.whole(), &["unix-connect", outside.name()]).await.assert_refused(&["EACCES"]);
+        let places = Places::of(world);
+        let session = open(places.session()).await;
+        let kept = session.enforcement().await.standing(Protection::NamedSockets).cloned();
+        let layers = vec![Layer::MountView, Layer::SocketBroker];
+        assert_eq!(kept, Some(Standing::Kept { layers: layers.clone() }));
+        run(&session, &["unix-connect", outside.name()]).await.assert_refused(&["EACCES"]);
         outside.assert_untouched();
-        run(arena.whole(), &["unix-connect", inside.name()]).await.assert_done();
+        run(&session, &["unix-connect", inside.name()]).await.assert_done();
         assert_eq!(inside.received(), "act");
-        // Without the layer, and without any confinement.
-        let without = arena.without(Layer::SocketBroker);
-        assert!(!without.enforcement().await.keeps(Protection::NamedSockets));
-        run(without, &["unix-connect", outside.name()]).await.assert_done();
-        assert_eq!(outside.received(), "act");
+        close(&session).await;
+        // Without either layer, and without any confinement.
+        for layer in layers {
+            let without = open(accepting_all(&places, layer.name())._worker_image(image(layer))).await;
+            assert!(!without.enforcement().await.keeps(Protection::NamedSockets));
+            run(&without, &["unix-connect", outside.name()]).await.assert_done();
+            assert_eq!(outside.received(), "act");
+            run(&without, &["socketpair", "unix", "dgram"]).await.assert_done();
+            close(&without).await;
+        }
         act::bare(&["unix-connect", outside.name()]).assert_done();
         assert_eq!(outside.received(), "act");
-        arena.close().await;
+        // Nor is one needed to open, where the network is allowed.
+        let open_network = Session::builder(world.path().join("store-network"))
+            .temporary_parent(places.temporary())
+            .network(Network::Allow);
+        let session = open(open_network).await;
+        assert!(!session.enforcement().await.keeps(Protection::NamedSockets));
+        run(&session, &["unix-connect", outside.name()]).await.assert_done();
+        assert_eq!(outside.received(), "act");
+        close(&session).await;
+        places.assert_nothing_left();
     }
 
     /// However the name is written.
@@ -507,11 +524,7 @@ fn speed_of_connections() {
     let places = Places::of(&world);
     world.block_on(async {
         let session = places.open().await;
-        let plain = open(
-            bailiwick_test::boundary::accepting_all(&places, "plain")
-                ._worker_image(bailiwick_test::image(Layer::SocketBroker)),
-        )
-        .await;
+        let plain = open(accepting_all(&places, "plain")._worker_image(image(Layer::SocketBroker))).await;
         let directory = |name: &str| {
             let path = world.write_root().join(name);
             fs::create_dir_all(&path).unwrap();

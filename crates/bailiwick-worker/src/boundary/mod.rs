@@ -72,12 +72,15 @@ pub(crate) fn enter_grant(
     if !without(Switch::Seccomp) {
         let sysv_ipc = grant.sysv_ipc || circumstances.has_own_ipc;
         // A broker judges by mounts: without a view all of them are writable.
-        let broker = grant.broker && circumstances.has_view && !without(Switch::SocketBroker);
-        let program = seccomp::program(seccomp::FilterPolicy { network: grant.network, sysv_ipc, broker });
-        if broker {
-            return sys::install_listening_filter(&program).map(Some).or_else(at(Step::Seccomp));
+        let has_broker = grant.broker && circumstances.has_view && !without(Switch::SocketBroker);
+        let program =
+            |broker| seccomp::program(seccomp::FilterPolicy { network: grant.network, sysv_ipc, broker });
+        // A process has one listener at most, and the host may live under somebody's. What is lacking then is found
+        // by trying.
+        if has_broker && let Ok(listener) = sys::install_listening_filter(&program(true)) {
+            return Ok(Some(listener));
         }
-        sys::install_filter(&program).or_else(at(Step::Seccomp))?;
+        sys::install_filter(&program(false)).or_else(at(Step::Seccomp))?;
     }
     Ok(None)
 }
