@@ -35,9 +35,12 @@ pub(super) fn from_within(directory: RawFd, act: impl FnOnce() -> Result<()>) ->
 
 /// What a daemon and its client do, in the working directory.
 pub(super) fn listen_and_connect() -> Result<()> {
-    let listener = sys::listen_here(c".probe-socket")?;
-    let connected = sys::connect_here(c".probe-socket");
-    sys::unlink_at(sys::AT_FDCWD, c".probe-socket", 0)?;
+    // What a launcher left that was killed here must not be in the way of the next one.
+    let name = format!(".probe-socket-{}", sys::process_id());
+    let name = std::ffi::CString::new(name).map_err(|_| Errno::INVAL)?;
+    let listener = sys::listen_here(&name)?;
+    let connected = sys::connect_here(&name);
+    sys::unlink_at(sys::AT_FDCWD, &name, 0)?;
     drop(listener);
     connected
 }
