@@ -76,7 +76,12 @@ cases! {
         let session = open(session(world)).await;
         let enforcement = session.enforcement().await;
         for kept in enforcement.protections() {
-            let not_kept = [Protection::Metadata, Protection::NamedSockets, Protection::HiddenState];
+            let not_kept = [
+                Protection::Metadata,
+                Protection::NamedSockets,
+                Protection::Processes,
+                Protection::HiddenState,
+            ];
             assert_eq!(
                 enforcement.keeps(kept.protection),
                 !not_kept.contains(&kept.protection),

@@ -200,7 +200,7 @@ mod tests {
                 elsewhere.push(protection.name());
             }
         }
-        assert_eq!(elsewhere, ["metadata", "named-sockets", "hidden-state"]);
+        assert_eq!(elsewhere, ["named-sockets"]);
         let layers = vec![Layer::Keeper];
         let kept = Kept { standing: Standing::Kept { layers }, ..not_kept(Protection::Settlement) };
         let found = finding(&kept, &BTreeMap::new());
