@@ -137,11 +137,13 @@ impl Worker {
 
     /// Takes off children that ended or stopped.
     pub(super) fn reap(&mut self) -> Result<(), Stop> {
+        let mut ended = false;
         while let Ok(Some(child)) = sys::wait(false, true) {
             if child.stopped() {
                 self.resume(child.pid);
                 continue;
             }
+            ended = true;
             // What a killed reaper said, and the end of its channel, came before its own end and that of
             // anything that came here from it, but may not have been read yet.
             self.read_reapers(None)?;
@@ -151,6 +153,10 @@ impl Worker {
             }
             self.dying.remove(&child.pid);
             self.adopted_ended(child)?;
+        }
+        if ended {
+            // The last process with a filter is below a child of the worker, or is one.
+            self.end_brokers();
         }
         self.settle_lost()
     }
@@ -210,7 +216,8 @@ impl Worker {
     fn known(&self) -> impl Iterator<Item = Pid> {
         let launchers = self.epochs.values().flat_map(|epoch| epoch.launcher.iter().chain(&epoch.builder));
         let launchers = launchers.chain(&self.session).map(|launcher| launcher.pid);
-        launchers.chain(self.reapers.iter().map(|reaper| reaper.pid))
+        let known = launchers.chain(self.reapers.iter().map(|reaper| reaper.pid));
+        known.chain(self.brokers.iter().map(super::broker::Broker::pid))
     }
 
     /// Commands whose reaper was killed settle together: when the worker has no child left that is not

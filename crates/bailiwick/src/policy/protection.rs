@@ -194,6 +194,6 @@ mod tests {
         policy.accept.insert(Protection::Metadata);
         assert!(!policy.requires(Protection::Metadata) && policy.requires(Protection::Content));
         policy.network = Network::Allow;
-        assert!(!policy.requires(Protection::Network));
+        assert!(!policy.requires(Protection::Network) && !policy.requires(Protection::NamedSockets));
     }
 }

@@ -249,6 +249,7 @@ fn ask(
         epoch,
         network: policy.network != crate::policy::Network::Deny,
         sysv_ipc: policy.accept.contains(&Protection::SharedMemory),
+        broker: policy.network != crate::policy::Network::Allow,
         handled,
         host_pid: std::process::id(),
         sentinel: crate::store::SENTINEL.as_bytes().to_vec(),

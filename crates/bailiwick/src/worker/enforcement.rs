@@ -61,7 +61,7 @@ const fn way(layers: &'static [Layer], probes: &'static [Probe]) -> Way {
 fn ways(protection: Protection) -> &'static [Way] {
     use Layer::{
         Capabilities, Hygiene, IpcNamespace, Keeper, Landlock, MountView, NetNamespace, PidNamespace, Scope,
-        Seccomp,
+        Seccomp, SocketBroker,
     };
     match protection {
         Protection::Content => {
@@ -192,17 +192,14 @@ fn ways(protection: Protection) -> &'static [Way] {
             const { &[way(&[Keeper], &[Probe::Orphans]), way(&[PidNamespace], &[Probe::Init, Probe::HostProcess])] }
         }
         Protection::HiddenState => const { &[way(&[MountView], &[Probe::HiddenState])] },
-        // No layer of this list keeps it.
-        Protection::NamedSockets => &[],
-    }
-}
-
-fn no_layer(protection: Protection) -> &'static str {
-    match protection {
         Protection::NamedSockets => {
-            "neither Landlock of this kernel nor mounts govern connecting to a named socket"
+            const {
+                &[way(
+                    &[SocketBroker, MountView],
+                    &[Probe::NamedSocket, Probe::NamedSocketInside, Probe::Mounts],
+                )]
+            }
         }
-        _ => "nothing keeps it in this version",
     }
 }
 
@@ -283,6 +280,11 @@ fn standing(policy: &Policy, protection: Protection, findings: &[Finding], lacki
     if protection == Protection::Network && policy.network == Network::Allow {
         return Standing::Permitted;
     }
+    if protection == Protection::NamedSockets && policy.network == Network::Allow {
+        let cause =
+            "the policy allows the network, and with it the daemons of this machine, by whatever address";
+        return Standing::NotKept { cause: cause.to_owned(), accepted: true };
+    }
     let accepted = policy.accept.contains(&protection);
     let mut causes = Vec::new();
     let mut held = Vec::new();
@@ -317,7 +319,8 @@ fn standing(policy: &Policy, protection: Protection, findings: &[Finding], lacki
     if !layers.is_empty() {
         return Standing::Kept { layers };
     }
-    let mut cause = causes.into_iter().next().unwrap_or_else(|| no_layer(protection).to_owned());
+    let mut cause =
+        causes.into_iter().next().unwrap_or_else(|| "nothing keeps it in this version".to_owned());
     let of_namespaces = union(ways(protection)).into_iter().any(Layer::needs_namespaces);
     if let Some(lacking) = lacking.iter().find(|lacking| explains(lacking.part, protection))
         && of_namespaces
@@ -462,7 +465,15 @@ mod tests {
         let policy = Policy { network: Network::Loopback, ..Policy::default() };
         assert!(Enforcement::judge(&policy, &findings(Outcome::Held), &[]).keeps(Protection::Network));
         assert!(!Enforcement::judge(&policy, &findings(Outcome::Untried), &[]).keeps(Protection::Network));
+        // Neither daemons behind an address nor those behind a name are out of reach of a network.
+        let allowed = Policy { network: Network::Allow, ..Policy::default() };
+        let allowed = Enforcement::judge(&allowed, &findings(Outcome::Held), &[]);
+        assert!(
+            !allowed.keeps(Protection::NamedSockets)
+                && allowed.require(&Policy { network: Network::Allow, ..Policy::default() }).is_ok()
+        );
         let denied = Policy::default();
+        assert!(Enforcement::judge(&denied, &findings(Outcome::Held), &[]).keeps(Protection::NamedSockets));
         assert!(Enforcement::judge(&denied, &findings(Outcome::Untried), &[]).keeps(Protection::Network));
     }
 }
