@@ -88,6 +88,8 @@ probes! {
     Terminal = 30, "open a terminal";
     /// The worker inherits orphans.
     Orphans = 31, "leave the tree that the worker watches";
+    /// Opening the sentinel for reading, which must fail only where the policy limits what commands may read.
+    ReadOutside = 40, "read a file of the session's own state";
 }
 
 impl Probe {

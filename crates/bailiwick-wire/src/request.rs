@@ -55,6 +55,8 @@ pub struct Grant {
     pub network: bool,
     /// System V shared memory, semaphores and message queues are permitted.
     pub sysv_ipc: bool,
+    /// Commands read only what the ruleset names; of `/proc` they list the names and read no file.
+    pub read_scope: bool,
     /// The host process, which stands for "a process outside" in the probes.
     pub host_pid: u32,
     /// Name of the sentinel file in its directory.
@@ -152,6 +154,7 @@ impl Request {
                     .u32(grant.epoch)
                     .u8(grant.network.into())
                     .u8(grant.sysv_ipc.into())
+                    .u8(grant.read_scope.into())
                     .u32(grant.host_pid)
                     .bytes(&grant.sentinel);
             }
@@ -188,6 +191,7 @@ impl Request {
                 epoch: reader.u32("epoch")?,
                 network: reader.flag("network")?,
                 sysv_ipc: reader.flag("sysv_ipc")?,
+                read_scope: reader.flag("read_scope")?,
                 host_pid: reader.u32("host_pid")?,
                 sentinel: reader.bytes("sentinel")?.to_vec(),
             }),

@@ -17,6 +17,8 @@ use crate::sys::{self, Channel, Errno, UnixAddress};
 pub(crate) const MAKE_REAPER: u8 = 201;
 /// Asks the session's launcher to stop every process of its domain.
 pub(crate) const FREEZE: u8 = 203;
+/// Tells a reaper that the process which it started has been looked at.
+pub(crate) const SEEN: u8 = 204;
 /// Prefix of the address in a message to the session's launcher.
 const SEPARATOR: usize = 4;
 

@@ -54,6 +54,10 @@ fn run(channel: &mut Channel, spawn: Spawn, descriptors: Vec<OwnedFd>, stack: &m
     let start_time = tree::stat(pid).map_or(0, |stat| stat.start_time);
     let event = Event::Started { command, pid: u32::try_from(pid).unwrap_or(0), start_time };
     say(channel, &event, vec![pidfd])?;
+    // Where `/proc` cannot be read inside, the worker looks; until it has, the number must stay this process's.
+    if start_time == 0 && channel.receive(true)?.is_none() {
+        return Err(Errno::PROTO);
+    }
 
     let mut descendants: u32 = 0;
     let mut exited = false;

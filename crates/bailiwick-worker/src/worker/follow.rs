@@ -57,16 +57,25 @@ impl Worker {
             }
             return Ok(());
         }
-        let event = Event::decode(&message.bytes).map_err(|_| Stop::HostGone)?;
+        let mut event = Event::decode(&message.bytes).map_err(|_| Stop::HostGone)?;
+        let mut bytes = message.bytes;
         let Holds::Command(held) = reaper.holds else { return Ok(()) };
         if let Some(entry) = self.commands.get_mut(&held) {
             entry.request = None;
         }
-        let done = match &event {
-            Event::Started { command, pid, .. } if *command == held => {
+        let done = match &mut event {
+            Event::Started { command, pid, start_time } if *command == held => {
                 if let Some(entry) = self.commands.get_mut(command) {
                     entry.pid = i32::try_from(*pid).unwrap_or(0);
                     entry.pidfd = message.descriptors.into_iter().next();
+                }
+                // It lies in a read scope and could not look. It waits for a word, so that the number stays what it is.
+                if *start_time == 0 {
+                    *start_time =
+                        i32::try_from(*pid).ok().and_then(tree::stat).map_or(0, |stat| stat.start_time);
+                    // One that was killed meanwhile needs none.
+                    sys::may_fail(reaper.channel.send(vec![launcher::SEEN], Vec::new()));
+                    bytes = event.encode();
                 }
                 false
             }
@@ -89,8 +98,8 @@ impl Worker {
             }
             self.commands.remove(&held);
         }
-        // As it came: the host reads it, and there is nothing to add.
-        Ok(self.control.send(message.bytes, Vec::new())?)
+        // As it came, but for a start time: the host reads it, and there is nothing else to add.
+        Ok(self.control.send(bytes, Vec::new())?)
     }
 
     /// A reaper's channel closed. What it held becomes the worker's own, or waits again if it was `unread`.

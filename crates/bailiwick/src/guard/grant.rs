@@ -7,9 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use super::examine::{Basis, Examined, Meet, meet};
 use super::forbidden::Places;
 use super::layers;
-use super::links::{OtherName, SearchOutcome, Searched, search};
+use super::links::{Aim, OtherName, SearchOutcome, Searched, search};
 use super::outlook::Outlook;
 use super::protected::ProtectedSet;
+use super::read::{ReadPin, Reads, Sight};
 use super::refusal::{self, Overlap};
 use super::verdict::Relation;
 use crate::error::{Error, ErrorKind};
@@ -32,6 +33,7 @@ pub struct Grant {
     roots: Vec<PinnedDir>,
     /// For each of `roots`, its index in the policy.
     indices: Vec<usize>,
+    reads: Reads,
     protected: ProtectedSet,
     /// Position in `roots` of each root.
     by_key: HashMap<Key, usize>,
@@ -51,6 +53,7 @@ impl Grant {
     pub(super) fn new(
         policy: Policy,
         roots: Vec<(usize, PinnedDir)>,
+        reads: Option<Vec<ReadPin>>,
         protected: ProtectedSet,
         watch: MountWatch,
         basis: Basis,
@@ -58,7 +61,7 @@ impl Grant {
         let (indices, roots): (Vec<_>, Vec<_>) = roots.into_iter().unzip();
         let by_key = roots.iter().enumerate().map(|(position, root)| (root.id().key(), position)).collect();
         let state = Mutex::new(State { basis, is_stale: false });
-        Self { policy, roots, indices, protected, by_key, watch, state }
+        Self { policy, roots, indices, reads: Reads::new(reads), protected, by_key, watch, state }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -74,6 +77,15 @@ impl Grant {
     #[must_use]
     pub fn roots(&self) -> &[PinnedDir] {
         &self.roots
+    }
+
+    /// What commands may read beside the roots, as canonical paths; `None` where that is everything.
+    pub fn readable(&self) -> Option<impl Iterator<Item = &Path>> {
+        self.reads().map(|pins| pins.iter().map(|pin| pin.pin().canonical()))
+    }
+
+    pub(crate) fn reads(&self) -> Option<&[ReadPin]> {
+        self.reads.pins()
     }
 
     /// The policy that was granted.
@@ -104,8 +116,8 @@ impl Grant {
     /// again, which may take as long as issuing the grant did.
     ///
     /// # Errors
-    /// `RootMissing` or `RootIdentityChanged` for a root that was removed or replaced; `RootOverlap` for a move, a
-    /// mount or a link; `RootUnprovable`, `LinkSearchStopped`, `RootForbidden` as for [`issue`](super::issue);
+    /// `RootMissing` or `RootIdentityChanged` for a root that was removed or replaced, `ReadChanged` for a directory to
+    /// read; `RootOverlap`, `ReadOverlap` for a move, a mount or a link; `RootUnprovable`, `LinkSearchStopped`, `RootForbidden` as for [`issue`](super::issue);
     /// `ProtectedNotAccessible` when it cannot be told where a protected object lies now. The grant itself stays
     /// what it was, and passes again once what stood in the way is gone.
     ///
@@ -149,6 +161,7 @@ impl Grant {
         let has_views = (0..state.basis.outlook.views.len())
             .any(|number| state.basis.outlook.views_of(number).next().is_some());
         !has_views
+            && self.reads.is_untouched(&state.basis.outlook, &self.protected)
             && self.roots.iter().all(|root| root.check_name().is_ok())
             && self.protected.objects().iter().all(|object| object.pin().is_at_its_name())
     }
@@ -156,6 +169,8 @@ impl Grant {
     fn is_fresh(&self, state: &mut State) -> Result<bool, Error> {
         let mut walk = Walk::default();
         self.check_chains(&state.basis.outlook, &mut walk)?;
+        let roots: Vec<_> = self.numbered().map(|(root, index)| (index, root)).collect();
+        let reads = self.reads.check_quickly(&roots, &self.protected, &state.basis.outlook, &mut walk)?;
         // Remembered, because asking clears it.
         if self.watch.changed().map_err(watch_failed)? {
             state.basis.known.forget();
@@ -165,7 +180,7 @@ impl Grant {
             state.basis.searched.forget();
             state.is_stale = true;
         }
-        if !state.is_stale && !self.check_views(&state.basis.outlook, &mut walk)? {
+        if !state.is_stale && !(reads && self.check_views(&state.basis.outlook, &mut walk)?) {
             state.basis.known.forget();
             state.is_stale = true;
         }
@@ -196,7 +211,7 @@ impl Grant {
                 self.numbered().map(|(root, index)| (index, root)).collect();
             let Basis { holdings, searched, known, .. } = &mut state.basis;
             let SearchOutcome { names, stopped } =
-                search(&roots, &outlook, &self.protected, holdings, searched);
+                search(&roots, &outlook, &self.protected, holdings, searched, Aim::Write);
             if let Some((_, refusal)) = stopped.into_iter().next() {
                 return Err(refusal);
             }
@@ -216,6 +231,8 @@ impl Grant {
             if let Some(refusal) = layers::first_refusal(&found, &roots, &self.protected) {
                 return Err(refusal);
             }
+            let sight = Sight { protected: &self.protected, outlook: &outlook, places: &places };
+            self.reads.check_fully(&roots, &sight, holdings, searched, &mut walk)?;
             state.basis.outlook = outlook;
             Ok(())
         })?;

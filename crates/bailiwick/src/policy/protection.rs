@@ -82,7 +82,7 @@ protections! {
     Settlement "settlement" required(true)
         "No process outlives the session, however it detached itself, nor the death of the host or of the worker.";
     HiddenState "hidden-state" required(false)
-        "Nothing that the session protects can be read.";
+        "Nothing private that the session protects can be read: neither its store nor what the caller named.";
 }
 
 /// A mechanism that can keep protections.
@@ -180,5 +180,9 @@ mod tests {
         assert!(!policy.requires(Protection::Metadata) && policy.requires(Protection::Content));
         policy.network = Network::Allow;
         assert!(!policy.requires(Protection::Network));
+        policy.read.limit();
+        assert!(policy.requires(Protection::HiddenState));
+        policy.accept.insert(Protection::HiddenState);
+        assert!(!policy.requires(Protection::HiddenState));
     }
 }

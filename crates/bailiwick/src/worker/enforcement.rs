@@ -89,6 +89,9 @@ fn evidence(protection: Protection) -> (&'static [Layer], &'static [Probe]) {
     }
 }
 
+/// What keeps private state unreadable where the policy limits what commands may read: no namespace is needed then.
+const READ_SCOPE: (&[Layer], &[Probe]) = (&[Layer::Landlock], &[Probe::ReadOutside]);
+
 fn no_layer(protection: Protection) -> &'static str {
     match protection {
         Protection::Metadata => {
@@ -97,7 +100,9 @@ fn no_layer(protection: Protection) -> &'static str {
         Protection::NamedSockets => {
             "Landlock of this kernel does not govern connecting to a named socket; a private mount view would"
         }
-        _ => "commands may read everything; a private mount view would hide it",
+        _ => {
+            "commands may read everything; limiting what they may read, or a private mount view, would hide it"
+        }
     }
 }
 
@@ -171,7 +176,10 @@ fn standing(policy: &Policy, protection: Protection, findings: &[Finding]) -> St
         return Standing::Permitted;
     }
     let accepted = policy.accept.contains(&protection);
-    let (layers, probes) = evidence(protection);
+    let (layers, probes) = match protection {
+        Protection::HiddenState if policy.read.readable().is_some() => READ_SCOPE,
+        _ => evidence(protection),
+    };
     if layers.is_empty() {
         return Standing::NotKept { cause: no_layer(protection).to_owned(), accepted };
     }
@@ -254,5 +262,18 @@ mod tests {
             }
         }
         assert!(enforcement.keeps(Protection::Content) && !enforcement.keeps(Protection::Metadata));
+    }
+
+    #[test]
+    fn a_limit_on_reading_hides_state_if_reading_outside_failed() {
+        let mut policy = Policy::default();
+        let judged = |policy: &Policy, outcome| {
+            let finding = Finding { probe: Probe::ReadOutside, outcome, errno: 0 };
+            Enforcement::judge(policy, &[finding]).keeps(Protection::HiddenState)
+        };
+        assert!(!judged(&policy, Outcome::Held));
+        policy.read.limit();
+        assert!(judged(&policy, Outcome::Held));
+        assert!(!judged(&policy, Outcome::Broken) && !judged(&policy, Outcome::Untried));
     }
 }
