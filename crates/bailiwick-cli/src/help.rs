@@ -13,7 +13,7 @@ use crate::status::{Report, Status};
 pub(crate) const ABOUT: &str = "\
 Run a command that the kernel confines to the directories you name.
 
-The command, and whatever it starts, reads what you may read. It writes below the write roots, in a private \
+The command, and whatever it starts, reads what you may read, unless you limit that. It writes below the write roots, in a private \
 temporary directory, and nowhere else; it has no network unless you allow it. When it has ended, whatever it left \
 running is ended too. What this host cannot keep is named, and refuses the run unless you accept it by name.";
 
@@ -81,7 +81,8 @@ What the command gets:
 
 What is not protected:
   Reading      The command may read what you may read, and tell it to the
-               network if you allow that.
+               network if you allow that. With --read-root it reads only
+               that, the write roots, and what every tool needs.
   The roots    Below the write roots it may do what it likes, to history and
                configuration that lie there too.
   Gaps         What you --accept. On every host of this version these are
