@@ -73,8 +73,8 @@ What the command gets:
   stderr       never holds your terminal or files, and sees no terminal.
   environment  {}
                {}
-               and LC_*, if set, and what --env says. TMPDIR, TMP, TEMP and PWD
-               are the session's.
+               and LC_*, if set, and what --env says. HOME not where reading is
+               limited. TMPDIR, TMP, TEMP and PWD are the session's.
   descriptors  None but these three.
   processes    Its own. It cannot signal or trace others, and none of its own
                is left when bailiwick ends.

@@ -24,7 +24,7 @@ fn one(error: &Error) -> Option<String> {
         | ErrorKind::ReadOverlap
         | ErrorKind::ReadForbidden
         | ErrorKind::ReadChanged => {
-            return reading(text("purpose"), path("canonical"));
+            return reading(text("purpose"), text("protected_kind"), path("directory"), path("canonical"));
         }
         ErrorKind::CommandNotExecutable if text("because") == "read-scope" => {
             return Some(format!(
@@ -66,7 +66,8 @@ fn one(error: &Error) -> Option<String> {
 }
 
 /// Which option named what cannot be read.
-fn reading(purpose: &str, canonical: &Path) -> Option<String> {
+fn reading(purpose: &str, protected_kind: &str, given: &Path, canonical: &Path) -> Option<String> {
+    let is_ours = matches!(protected_kind, "store" | "runtime-home");
     let option = match purpose {
         "root" => "--read-root",
         "programs" => "--program-dir",
@@ -77,8 +78,15 @@ fn reading(purpose: &str, canonical: &Path) -> Option<String> {
                     .to_owned(),
             );
         }
+        _ if is_ours => "--write-root",
         _ => return None,
     };
+    if is_ours {
+        return Some(format!("give a narrower `{option}`, or put the store outside of it with `--store D`"));
+    }
+    if let Some(absolute) = absolute(given) {
+        return Some(format!("from here that is `{option}` {}", quoted(absolute)));
+    }
     if canonical.as_os_str().is_empty() {
         return Some(format!("`{option}` takes the canonical path of an existing directory"));
     }
