@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bailiwick::{Protection, Session, Stdio};
+use bailiwick::{Session, Stdio};
 use stage::{Stage, check, host};
 use tokio::io::AsyncWriteExt as _;
 
@@ -114,9 +114,6 @@ async fn open(store: &Path, work: &Path) -> Outcome<Session> {
         .env("PATH", path()?)
         .envs([("GIT_AUTHOR_NAME", "Agent"), ("GIT_AUTHOR_EMAIL", "agent@example.org")])
         .envs([("GIT_COMMITTER_NAME", "Agent"), ("GIT_COMMITTER_EMAIL", "agent@example.org")])
-        // Not kept without namespaces, so each has to be accepted by its name.
-        .accept(Protection::Metadata)
-        .accept(Protection::NamedSockets)
         .open()
         .await?)
 }
