@@ -183,8 +183,10 @@ async fn refused(stage: &Stage, session: &Session, script: &str, what: &str) -> 
     let output = run(session, &["sh", "-c", script]).await?;
     check(!output.status.success(), &format!("it could {what}"))?;
     let errors = output.stderr.text();
+    // By what refuses it here: a read-only mount, Landlock or the filter, or a process that is not there.
+    let known = ["ermi", "EPERM", "Read-only", "No such process"];
     let reason =
-        errors.lines().find(|line| line.contains("ermi") || line.contains("EPERM")).unwrap_or_default();
+        errors.lines().find(|line| known.iter().any(|words| line.contains(words))).unwrap_or_default();
     check(!reason.is_empty(), &format!("trying to {what} failed for another reason: {errors}"))?;
     stage.refused(what, reason.trim());
     Ok(())
