@@ -15,12 +15,14 @@ use bailiwick::{Layer, Output, Protection, Session, SessionBuilder};
 use crate::act::Report;
 use crate::places::{close, open};
 use crate::process::{self, GENEROUS};
-use crate::{Places, World, calls, image, image_without_layers, tool, wait_until};
+use crate::{
+    Places, World, calls, image_without_layers, image_without_namespaces, plain_image, tool, wait_until,
+};
 
-/// A session with its store in `P`, its temporary directory in `T` and the root `W`, under the default
-/// policy. Accepted is what no layer without namespaces keeps: metadata, and named sockets.
+/// A session with its store in `P`, its temporary directory in `T` and the root `W`, under the default policy, as on a
+/// host without namespaces. Accepted is what no layer keeps there: metadata, and named sockets.
 pub fn session(world: &World) -> SessionBuilder {
-    Places::of(world).session()
+    Places::of(world).session()._worker_image(image_without_namespaces())
 }
 
 /// Runs an act in a session and reads its report.
@@ -117,7 +119,8 @@ impl<'a> Denial<'a> {
     }
 }
 
-/// Sessions on one world: one with every layer, one without each layer in question, and one without any.
+/// Sessions on one world, as on a host without namespaces: one with every layer, one without each layer in question, and
+/// one without any.
 #[derive(Debug)]
 pub struct Arena {
     places: Places,
@@ -147,10 +150,10 @@ impl Arena {
         change: impl Fn(SessionBuilder) -> SessionBuilder,
     ) -> Self {
         let places = Places::of(world);
-        let whole = open(change(places.session())).await;
+        let whole = open(change(places.session()._worker_image(image_without_namespaces()))).await;
         let mut without = Vec::new();
         for layer in layers {
-            let builder = accepting_all(&places, layer.name())._worker_image(image(*layer));
+            let builder = accepting_all(&places, layer.name())._worker_image(plain_image(*layer));
             without.push((*layer, open(change(builder)).await));
         }
         let bare = if layers.len() > 1 {

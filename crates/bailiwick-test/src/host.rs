@@ -105,6 +105,8 @@ pub struct Host {
     places: Places,
 }
 
+const IN_USER_NAMESPACE: [&str; 3] = ["--user", "--map-current-user", "--keep-caps"];
+
 impl Host {
     /// Describes the run of a part. `test` is the name of the file's `host` test.
     ///
@@ -168,8 +170,24 @@ impl Host {
     pub fn with_own_mounts(places: &Places, test: &str, part: &str) -> Command {
         let mut wrapper = vec!["unshare", "--mount", "--propagation", "private"];
         if !case::is_root() {
-            wrapper.extend(["--user", "--map-current-user", "--keep-caps"]);
+            wrapper.extend(IN_USER_NAMESPACE);
         }
+        Self::unshared(places, &wrapper, test, part)
+    }
+
+    /// Describes a run in a user namespace of its own, with every capability in that; root is root there too.
+    ///
+    /// # Panics
+    ///
+    /// If the program cannot be opened.
+    #[must_use]
+    pub fn in_user_namespace(places: &Places, test: &str, part: &str) -> Command {
+        let mut wrapper = vec!["unshare", "--mount", "--propagation", "private"];
+        wrapper.extend(IN_USER_NAMESPACE);
+        Self::unshared(places, &wrapper, test, part)
+    }
+
+    fn unshared(places: &Places, wrapper: &[&str], test: &str, part: &str) -> Command {
         let program =
             File::open("/proc/self/exe").unwrap_or_else(|error| panic!("open this program: {error}"));
         let mut command = Command::new(wrapper[0]);

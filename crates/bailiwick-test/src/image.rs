@@ -1,42 +1,29 @@
 //! Worker images that lack a layer.
 //!
-//! A test of a denial is worth nothing if it cannot fail. With an image that was built without the layer
+//! A test of a denial is worth nothing if it cannot fail. With an image that is started without the layer
 //! in question, and every protection accepted, the same act must happen and the world must show it.
 
-use bailiwick::Layer;
+use bailiwick::{Layer, TestImage};
 
-macro_rules! images {
-    ($($constant:ident $variable:literal;)+) => {
-        $(
-            #[cfg(worker_image)]
-            static $constant: Option<&[u8]> = Some(include_bytes!(env!($variable)));
-            #[cfg(not(worker_image))]
-            static $constant: Option<&[u8]> = None;
-        )+
+#[cfg(worker_image)]
+static BYTES: Option<&[u8]> = Some(include_bytes!(env!("BAILIWICK_TEST_IMAGE")));
+#[cfg(not(worker_image))]
+static BYTES: Option<&[u8]> = None;
+
+/// The layers that only namespaces give, and then one more.
+macro_rules! plain {
+    ($more:literal) => {
+        concat!("mount-view,pid-namespace,ipc-namespace,net-namespace,socket-broker", $more)
     };
 }
 
-images! {
-    LANDLOCK "BAILIWICK_TEST_IMAGE_WITHOUT_LANDLOCK";
-    SCOPE "BAILIWICK_TEST_IMAGE_WITHOUT_SCOPE";
-    SECCOMP "BAILIWICK_TEST_IMAGE_WITHOUT_SECCOMP";
-    CAPABILITIES "BAILIWICK_TEST_IMAGE_WITHOUT_CAPABILITIES";
-    HYGIENE "BAILIWICK_TEST_IMAGE_WITHOUT_HYGIENE";
-    MOUNT_VIEW "BAILIWICK_TEST_IMAGE_WITHOUT_MOUNT_VIEW";
-    PID_NAMESPACE "BAILIWICK_TEST_IMAGE_WITHOUT_PID_NAMESPACE";
-    IPC_NAMESPACE "BAILIWICK_TEST_IMAGE_WITHOUT_IPC_NAMESPACE";
-    NET_NAMESPACE "BAILIWICK_TEST_IMAGE_WITHOUT_NET_NAMESPACE";
-    SOCKET_BROKER "BAILIWICK_TEST_IMAGE_WITHOUT_SOCKET_BROKER";
-    NAMESPACES "BAILIWICK_TEST_IMAGE_WITHOUT_NAMESPACES";
-    PLAIN_LANDLOCK "BAILIWICK_TEST_IMAGE_WITHOUT_NAMESPACES_AND_LANDLOCK";
-    PLAIN_SCOPE "BAILIWICK_TEST_IMAGE_WITHOUT_NAMESPACES_AND_SCOPE";
-    PLAIN_SECCOMP "BAILIWICK_TEST_IMAGE_WITHOUT_NAMESPACES_AND_SECCOMP";
-    PLAIN_CAPABILITIES "BAILIWICK_TEST_IMAGE_WITHOUT_NAMESPACES_AND_CAPABILITIES";
-    PLAIN_HYGIENE "BAILIWICK_TEST_IMAGE_WITHOUT_NAMESPACES_AND_HYGIENE";
-    LAYERS "BAILIWICK_TEST_IMAGE_WITHOUT_LAYERS";
+#[track_caller]
+fn started_without(without: &'static str) -> TestImage {
+    let bytes = BYTES.unwrap_or_else(|| panic!("no worker is built for this platform"));
+    TestImage { bytes, without }
 }
 
-/// The worker, built without one layer.
+/// The worker, without one layer.
 ///
 /// # Panics
 ///
@@ -44,21 +31,24 @@ images! {
 /// worker is built.
 #[must_use]
 #[track_caller]
-pub fn image(without: Layer) -> &'static [u8] {
-    let image = match without {
-        Layer::Landlock => LANDLOCK,
-        Layer::Scope => SCOPE,
-        Layer::Seccomp => SECCOMP,
-        Layer::Capabilities => CAPABILITIES,
-        Layer::Hygiene => HYGIENE,
-        Layer::MountView => MOUNT_VIEW,
-        Layer::PidNamespace => PID_NAMESPACE,
-        Layer::IpcNamespace => IPC_NAMESPACE,
-        Layer::NetNamespace => NET_NAMESPACE,
-        Layer::SocketBroker => SOCKET_BROKER,
-        other => panic!("no image can be built without the layer `{}`", other.name()),
-    };
-    present(image)
+pub fn image(without: Layer) -> TestImage {
+    match without {
+        Layer::Keeper => panic!("the keeper cannot be left out"),
+        other => started_without(other.name()),
+    }
+}
+
+/// The worker, without several layers: their names with commas between them.
+///
+/// # Panics
+///
+/// On a platform for which no worker is built.
+#[must_use]
+#[track_caller]
+pub fn image_without(layers: &[Layer]) -> TestImage {
+    let names: Vec<&str> = layers.iter().map(|layer| layer.name()).collect();
+    // One for each session of a test that asks for it, until the test ends.
+    started_without(Box::leak(names.join(",").into_boxed_str()))
 }
 
 /// The worker as it is on a host without namespaces.
@@ -68,42 +58,36 @@ pub fn image(without: Layer) -> &'static [u8] {
 /// On a platform for which no worker is built.
 #[must_use]
 #[track_caller]
-pub fn image_without_namespaces() -> &'static [u8] {
-    present(NAMESPACES)
+pub fn image_without_namespaces() -> TestImage {
+    started_without(plain!(""))
 }
 
-/// The worker as it is on a host without namespaces, and built without one layer more.
+/// The worker as it is on a host without namespaces, and without one layer more.
 ///
 /// # Panics
 ///
 /// As [`image`], and for a layer that namespaces give.
 #[must_use]
 #[track_caller]
-pub fn plain_image(without: Layer) -> &'static [u8] {
-    let image = match without {
-        Layer::Landlock => PLAIN_LANDLOCK,
-        Layer::Scope => PLAIN_SCOPE,
-        Layer::Seccomp => PLAIN_SECCOMP,
-        Layer::Capabilities => PLAIN_CAPABILITIES,
-        Layer::Hygiene => PLAIN_HYGIENE,
-        other => panic!("no image can be built without the layer `{}`", other.name()),
-    };
-    present(image)
+pub fn plain_image(without: Layer) -> TestImage {
+    started_without(match without {
+        Layer::Landlock => plain!(",landlock"),
+        Layer::Scope => plain!(",scope"),
+        Layer::Seccomp => plain!(",seccomp"),
+        Layer::Capabilities => plain!(",capabilities"),
+        Layer::Hygiene => plain!(",hygiene"),
+        other => panic!("no host without namespaces has the layer `{}`", other.name()),
+    })
 }
 
-/// The worker, built without namespaces and without any of the layers that [`image`] leaves out one by one: for acts that more
-/// than one of them refuses.
+/// The worker, without namespaces and without any of the layers that [`image`] leaves out one by one: for
+/// acts that more than one of them refuses.
 ///
 /// # Panics
 ///
 /// On a platform for which no worker is built.
 #[must_use]
 #[track_caller]
-pub fn image_without_layers() -> &'static [u8] {
-    present(LAYERS)
-}
-
-#[track_caller]
-fn present(image: Option<&'static [u8]>) -> &'static [u8] {
-    image.unwrap_or_else(|| panic!("no worker is built for this platform"))
+pub fn image_without_layers() -> TestImage {
+    started_without(plain!(",landlock,scope,seccomp,capabilities,hygiene"))
 }

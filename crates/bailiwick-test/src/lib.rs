@@ -53,7 +53,7 @@ pub mod tool;
 mod world;
 
 pub use boundary::session;
-pub use image::{image, image_without_layers, image_without_namespaces, plain_image};
+pub use image::{image, image_without, image_without_layers, image_without_namespaces, plain_image};
 pub use listing::Listing;
 pub use need::{Need, Toolchain, node, python3};
 pub use places::Places;

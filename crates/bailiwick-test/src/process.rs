@@ -111,6 +111,31 @@ pub fn descendants(pid: u32) -> Vec<Process> {
     all.into_iter().filter(|one| family.contains(&one.pid)).collect()
 }
 
+/// The host's number of the process that a command of a session on this world calls by that number: in a pid namespace
+/// it is another one. `None` if there is none.
+#[must_use]
+pub fn number_of(world: &Path, inside: u32) -> Option<u32> {
+    let is_called_so = |process: &Process| {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default();
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        let innermost = numbers.and_then(|numbers| numbers.split_ascii_whitespace().next_back());
+        innermost.and_then(|number| number.parse().ok()) == Some(inside)
+    };
+    let world = world.to_str()?;
+    // The keeper and what descends from it carry a path of the world in their arguments.
+    let belongs = |process: &Process| {
+        let mut above = Some(process.clone());
+        while let Some(one) = above {
+            if one.arguments().iter().any(|argument| argument.starts_with(world)) {
+                return true;
+            }
+            above = (one.parent > 1).then(|| Process::of(one.parent)).flatten();
+        }
+        false
+    };
+    all().into_iter().find(|process| is_called_so(process) && belongs(process)).map(|process| process.pid)
+}
+
 /// Start time of the process in clock ticks since boot. `None` if there is none.
 #[must_use]
 pub fn start_time(pid: u32) -> Option<u64> {

@@ -1,7 +1,8 @@
 //! Other names of the store that appear while a session is open, by mounts and moves: C08 to C10, C13, C95. The next
 //! command is refused, what runs is marked, the session can be closed, and works again once the name is gone.
 //!
-//! Each runs in a process with mounts of its own, as root and as a plain user in a user namespace.
+//! Each runs in a process with mounts of its own, as root and as a plain user in a user namespace. Where commands have a
+//! mount view, what the host mounts later does not reach them and refuses nothing; moves and links do.
 
 #![cfg(test)]
 
@@ -9,11 +10,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bailiwick::{Error, ErrorKind, Field, Mark, Session};
+use bailiwick::{Error, ErrorKind, Field, Mark, Protection, Session, SessionBuilder};
 use bailiwick_test::act::{Scopes, naively};
 use bailiwick_test::host::{self, Host, say};
 use bailiwick_test::places::{close, done, open, refused, sh};
-use bailiwick_test::{Need, Places, Snapshot, World, cases, fixture, requires, root_cases};
+use bailiwick_test::{
+    Need, Places, Snapshot, World, cases, fixture, image_without_namespaces, requires, root_cases,
+};
 use rustix::mount::{
     MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_remount, unmount,
 };
@@ -163,10 +166,45 @@ fn assert_mark(marks: &[Mark], error: &Error) {
     assert_eq!((*code, message), (error.code(), &error.to_string()));
 }
 
-/// One way, from its beginning to its end.
-async fn appears(places: &Places, way: &Way) {
+/// As on a host without namespaces, where commands see the host's mounts as they are.
+fn plain(places: &Places) -> SessionBuilder {
+    places.session()._worker_image(image_without_namespaces())
+}
+
+/// One way where commands have a mount view: the mounts are those of the moment of the grant.
+async fn stays_away(places: &Places, way: &Way) {
     (way.prepare)(places);
     let session = places.open().await;
+    assert!(session.enforcement().await.keeps(Protection::Metadata), "there is no mount view");
+    works(&session, places).await;
+    (way.make)(places);
+    let name = places.write_root().join(way.reaches);
+    let secret = Snapshot::of(&name);
+    for _ in 0..2 {
+        let script =
+            format!("cat '{0}'; chmod 600 '{0}'; echo evil >> '{0}'; rm -f '{0}'; echo done", name.display());
+        let output = sh(&session, &script).await;
+        let text = output.stdout.text();
+        assert!(text.ends_with("done\n") && text.lines().all(|line| line != "s"), "{}: {output:?}", way.name);
+        assert!(output.marks.is_empty(), "{}: {:?}", way.name, output.marks);
+    }
+    secret.assert_unchanged();
+    assert_eq!(fs::read(&name).unwrap(), b"s", "{}", way.name);
+    // A new grant is made of the mounts that are there now.
+    let error = refused(session.replace_write_roots([places.write_root()]).await, ErrorKind::RootOverlap);
+    assert_says(&error, places, way);
+    works(&session, places).await;
+    (way.undo)(places);
+    session.replace_write_roots([places.write_root()]).await.unwrap();
+    works(&session, places).await;
+    assert!(close(&session).await.marks.is_empty());
+    assert_eq!(fs::read(places.secret()).unwrap(), b"s");
+}
+
+/// One way, from its beginning to its end.
+async fn appears(places: &Places, way: &Way, builder: fn(&Places) -> SessionBuilder) {
+    (way.prepare)(places);
+    let session = open(builder(places)).await;
     works(&session, places).await;
     let before = session.command("/bin/sleep").arg("600").spawn().await.unwrap();
     assert!(before.marks().is_empty());
@@ -230,11 +268,11 @@ async fn appears(places: &Places, way: &Way) {
     // A new one is refused, and opens again once the name is gone; its report has no mark.
     // (Where the store itself was moved, a new session would begin a new one at its path.)
     if way.alias.is_some() {
-        let error = refused(places.session().open().await, ErrorKind::RootOverlap);
+        let error = refused(builder(places).open().await, ErrorKind::RootOverlap);
         assert_says(&error, places, way);
     }
     (way.undo)(places);
-    let session = open(places.session()).await;
+    let session = open(builder(places)).await;
     works(&session, places).await;
     assert!(close(&session).await.marks.is_empty());
     assert_eq!(fs::read(places.secret()).unwrap(), b"s");
@@ -254,8 +292,16 @@ fn appear_below(above: &Path) -> Vec<&'static str> {
         let places = Places::make_at(above.join(format!("way-{number}")));
         // For whoever reads why it failed.
         eprintln!("{}: {}", places.path().display(), way.name);
-        host::block_on(appears(&places, way));
+        host::block_on(appears(&places, way, plain));
         places.assert_nothing_left();
+        let viewed = Places::make_at(above.join(format!("v-{number}")));
+        eprintln!("{}: {}, with a view", viewed.path().display(), way.name);
+        if way.alias.is_some_and(|(kind, _)| kind == "mount") {
+            host::block_on(stays_away(&viewed, way));
+        } else {
+            host::block_on(appears(&viewed, way, Places::session));
+        }
+        viewed.assert_nothing_left();
         way.name
     });
     every.collect()
@@ -315,6 +361,7 @@ fn on_overlay(places: &Places) {
         // What the cases change lies in the lower layer at first.
         for way in 0..WAYS.len() {
             let _below = Places::make_at(lower.join(format!("way-{way}")));
+            let _below = Places::make_at(lower.join(format!("v-{way}")));
         }
         let layers = [lower, upper, work].map(|layer| layer.to_str().unwrap().to_owned());
         let options = format!(

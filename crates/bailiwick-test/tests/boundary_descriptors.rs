@@ -15,7 +15,8 @@ use bailiwick_test::boundary::{Arena, accepting_all, report, run, session};
 use bailiwick_test::places::{close, done, open, refused, sh};
 use bailiwick_test::pty::Pty;
 use bailiwick_test::{
-    Listing, Need, Places, Snapshot, World, cases, image, image_without_layers, requires, tool, wait_until,
+    Listing, Need, Places, Snapshot, World, cases, image_without_layers, plain_image, requires, tool,
+    wait_until,
 };
 use rustix::io::FdFlags;
 
@@ -93,7 +94,7 @@ cases! {
         // Closing before a program starts is the last of three times: the keeper and each launcher close what
         // they were born with, and all of theirs is close-on-exec. So without it nothing is there either;
         // `boundary_layers` shows that its absence is found out, and the naive wrapper below what it is for.
-        let builder = accepting_all(&Places::of(world), "hygiene")._worker_image(image(Layer::Hygiene));
+        let builder = accepting_all(&Places::of(world), "hygiene")._worker_image(plain_image(Layer::Hygiene));
         let without = open(builder).await;
         assert_eq!(numbers(&run(&without, &list).await), [0, 1, 2]);
         close(&without).await;
@@ -227,14 +228,14 @@ cases! {
         let directory = world.outside();
         let dump = ["core-dump", directory.to_str().unwrap()];
         let without_limit =
-            open(accepting_all(&places, "hygiene")._worker_image(image(Layer::Hygiene))).await;
+            open(accepting_all(&places, "hygiene")._worker_image(plain_image(Layer::Hygiene))).await;
         run(&without_limit, &dump).await.assert_refused(&["NOCORE"]);
         outside.assert_unchanged();
         // The twin: inside the root it is made.
         run(&without_limit, &["core-dump", world.write_root().to_str().unwrap()]).await.assert_done();
         close(&without_limit).await;
         let without_landlock =
-            open(accepting_all(&places, "landlock")._worker_image(image(Layer::Landlock))).await;
+            open(accepting_all(&places, "landlock")._worker_image(plain_image(Layer::Landlock))).await;
         let tried = without_landlock.command(tool("act")).args(dump).output().await.unwrap();
         assert_eq!(tried.status.code(), Some(3), "{}", tried.stdout.text());
         outside.assert_unchanged();

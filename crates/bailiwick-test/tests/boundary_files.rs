@@ -373,7 +373,7 @@ cases! {
         let session = open(session(world)).await;
         let without = open(
             bailiwick_test::boundary::accepting_all(&Places::of(world), "landlock")
-                ._worker_image(bailiwick_test::image(Layer::Landlock)),
+                ._worker_image(bailiwick_test::plain_image(Layer::Landlock)),
         )
         .await;
         let before = Snapshot::of(&outside);

@@ -75,6 +75,7 @@ cases! {
             Session::builder(places.private())
                 .temporary_parent(places.temporary())
                 .write_root(places.write_root())
+                ._worker_image(bailiwick_test::image_without_namespaces())
         };
         let gaps = [Protection::Metadata, Protection::NamedSockets];
         let builders = [

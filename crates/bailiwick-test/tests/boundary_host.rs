@@ -16,7 +16,7 @@ use bailiwick_test::boundary::{Arena, Denial, accepting_all, run, session};
 use bailiwick_test::calls::{Calls, Word};
 use bailiwick_test::host::{self, Host, block_on};
 use bailiwick_test::places::{close, open, sh};
-use bailiwick_test::{Places, cases, fixture, image, root_cases};
+use bailiwick_test::{Places, cases, fixture, plain_image, root_cases};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 const BOTH: &[Layer] = &[Layer::Seccomp, Layer::Capabilities];
@@ -267,7 +267,7 @@ cases! {
         if bailiwick_test::case::is_root() {
             // A plain user may not touch the bounding set, and cannot profit from it.
             assert_eq!(sets[4], 0, "{report:?}");
-            let without = accepting_all(&Places::of(world), "c")._worker_image(image(Layer::Capabilities));
+            let without = accepting_all(&Places::of(world), "c")._worker_image(plain_image(Layer::Capabilities));
             let without = open(without).await;
             let report = run(&without, &["capset-status"]).await;
             assert_ne!(capabilities(&report)[1..3], [0; 2], "{report:?}");

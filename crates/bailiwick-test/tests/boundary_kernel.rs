@@ -14,7 +14,7 @@ use bailiwick_test::calls::{Calls, Word};
 use bailiwick_test::places::{close, open};
 use bailiwick_test::pty::Pty;
 use bailiwick_test::{
-    Need, Places, Snapshot, World, case, cases, fixture, image, requires, root_cases, tool,
+    Need, Places, Snapshot, World, case, cases, fixture, plain_image, requires, root_cases, tool,
 };
 
 const SECCOMP: &[Layer] = &[Layer::Seccomp];
@@ -370,7 +370,7 @@ cases! {
         let bits = || fs::metadata(&file).map_or(0, |found| found.permissions().mode() & 0o6000);
         let whole = open(session(world)).await;
         let crippled =
-            open(accepting_all(&Places::of(world), "seccomp")._worker_image(image(Layer::Seccomp))).await;
+            open(accepting_all(&Places::of(world), "seccomp")._worker_image(plain_image(Layer::Seccomp))).await;
         for (name, is_there, calls) in &ways {
             let clear = || {
                 let _gone = fs::remove_file(&file).or_else(|_| fs::remove_dir(&file));
@@ -466,7 +466,7 @@ root_cases! {
         close(&whole).await;
         let crippled = accepting_all(&Places::of(world), "seccomp")
             .write_root(&root)
-            ._worker_image(image(Layer::Seccomp));
+            ._worker_image(plain_image(Layer::Seccomp));
         let crippled = open(crippled).await;
         run(&crippled, &snap("planted")).await.assert_done();
         assert!(planted.join("f").exists());

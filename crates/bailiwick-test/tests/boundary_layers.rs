@@ -3,10 +3,10 @@
 
 #![cfg(test)]
 
-use bailiwick::{ErrorKind, Layer, Protection, Standing};
+use bailiwick::{ErrorKind, Layer, Protection, Standing, TestImage};
 use bailiwick_test::boundary::{accepting_all, session};
 use bailiwick_test::places::{close, done, entries, open, refused, sh};
-use bailiwick_test::{Listing, Places, World, case, cases, image, image_without_layers, tool};
+use bailiwick_test::{Listing, Places, World, case, cases, image_without_layers, plain_image, tool};
 
 /// What each layer alone keeps. What another layer keeps as well is not named when one is missing.
 fn kept_by(layer: Layer) -> &'static [&'static str] {
@@ -27,7 +27,7 @@ const LAYERS: [Layer; 5] =
     [Layer::Landlock, Layer::Scope, Layer::Seccomp, Layer::Capabilities, Layer::Hygiene];
 
 /// Opens under the default policy, and returns the protections that the refusal names.
-async fn named_without(world: &World, image: &'static [u8]) -> Vec<String> {
+async fn named_without(world: &World, image: TestImage) -> Vec<String> {
     let places = Places::of(world);
     let opened = session(world)._worker_image(image).open().await;
     let error = refused(opened, ErrorKind::ProtectionUnavailable);
@@ -57,12 +57,12 @@ cases! {
         for layer in LAYERS {
             let expected = kept_by(layer);
             if expected.is_empty() {
-                let session = open(session(world)._worker_image(image(layer))).await;
+                let session = open(session(world)._worker_image(plain_image(layer))).await;
                 assert_eq!(done(&sh(&session, "echo ran").await), "ran\n");
                 close(&session).await;
                 continue;
             }
-            assert_eq!(named_without(world, image(layer)).await, expected, "without {}", layer.name());
+            assert_eq!(named_without(world, plain_image(layer)).await, expected, "without {}", layer.name());
         }
         outside[0].assert_unchanged();
         assert_eq!(std::fs::read_to_string(world.secret()).unwrap(), "s");
@@ -71,12 +71,17 @@ cases! {
     /// The twin: with every layer the session opens, on the very store that the others were refused.
     async fn every_layer_opens(world: &World) {
         for layer in LAYERS {
-            drop(session(world)._worker_image(image(layer)).open().await);
+            drop(session(world)._worker_image(plain_image(layer)).open().await);
         }
         let session = open(session(world)).await;
         let enforcement = session.enforcement().await;
         for kept in enforcement.protections() {
-            let not_kept = [Protection::Metadata, Protection::NamedSockets, Protection::HiddenState];
+            let not_kept = [
+                Protection::Metadata,
+                Protection::NamedSockets,
+                Protection::Processes,
+                Protection::HiddenState,
+            ];
             assert_eq!(
                 enforcement.keeps(kept.protection),
                 !not_kept.contains(&kept.protection),
@@ -112,7 +117,7 @@ cases! {
     async fn every_gap_must_be_accepted(world: &World) {
         for layer in LAYERS {
             for left_out in kept_by(layer) {
-                let mut builder = session(world)._worker_image(image(layer));
+                let mut builder = session(world)._worker_image(plain_image(layer));
                 for name in kept_by(layer).iter().filter(|name| *name != left_out) {
                     builder = builder.accept(Protection::from_name(name).unwrap());
                 }
@@ -121,7 +126,7 @@ cases! {
                 assert_eq!(named.len(), 1, "{}", error.report());
                 assert_eq!(named[0].as_text(), Some(*left_out));
             }
-            let builder = session(world)._worker_image(image(layer));
+            let builder = session(world)._worker_image(plain_image(layer));
             let names = kept_by(layer).iter().map(|name| Protection::from_name(name).unwrap());
             let session = open(names.fold(builder, |builder, name| builder.accept(name))).await;
             // What is accepted is told all the same.
@@ -139,7 +144,7 @@ cases! {
     async fn probes_leave_no_trace(world: &World) {
         let places = Places::of(world);
         let us = rustix::process::geteuid().as_raw().to_string();
-        let images = LAYERS.map(|layer| (layer.name(), image(layer)));
+        let images = LAYERS.map(|layer| (layer.name(), plain_image(layer)));
         for (name, image) in images.into_iter().chain([("none", image_without_layers())]) {
             let session = open(accepting_all(&places, name)._worker_image(image)).await;
             let sentinel = places.join(format!("store-{name}/run"));

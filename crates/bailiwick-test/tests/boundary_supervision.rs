@@ -37,18 +37,19 @@ async fn begin(session: &Session, world: &World, script: &str) -> Child {
     let _absent = std::fs::remove_file(&go);
     let script = format!("until test -e go; do sleep 0.01; done; {script}");
     let command = session.command("/bin/sh").args(["-c", &script]).spawn();
-    let child =
-        tokio::time::timeout(Duration::from_secs(20), command).await.expect("the attack does not start");
+    let child = tokio::time::timeout(PATIENCE, command).await.expect("the attack does not start");
     std::fs::write(&go, "").unwrap();
     child.unwrap()
 }
 
+/// Far beyond what anything here takes, so that only what never comes misses it.
+const PATIENCE: Duration = Duration::from_secs(90);
+
 /// Runs an attack to its end, whatever is known of that.
 async fn attack(session: &Session, world: &World, script: &str) -> Result<ExitStatus, bailiwick::Error> {
     let mut child = begin(session, world, script).await;
-    let ended = tokio::time::timeout(Duration::from_secs(30), child.wait())
-        .await
-        .expect("the end of the attack is not told");
+    let ended =
+        tokio::time::timeout(PATIENCE, child.wait()).await.expect("the end of the attack is not told");
     // Where its end was lost it may be told before it comes; what follows is to run without the attacker.
     let is_over = || process::pid_ended(child.id(), child.start_time());
     assert!(wait_until(GENEROUS, is_over), "the attacker does not end");
@@ -63,7 +64,7 @@ async fn assert_goes_on(session: &Session) {
     }
     for _ in 0..3 {
         let next = tokio::time::timeout(
-            Duration::from_secs(20),
+            PATIENCE,
             sh(session, "echo fine; echo x > /tmp/no 2>/dev/null || echo denied"),
         );
         let output = next.await.expect("the next command does not run");
@@ -78,7 +79,7 @@ async fn close_and_prove(session: &Session, places: &Places) -> CloseReport {
     alive.extend(places.machinery().iter().map(|one| (one.pid, one.start_time)));
     let began = Instant::now();
     let report = close(session).await;
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
     for (pid, start_time) in alive {
         assert!(process::pid_gone(pid, start_time), "{pid} is left: {:?}", Process::of(pid));
     }
@@ -104,7 +105,7 @@ cases! {
         let places = Places::of(world);
         let session = open(session(world)).await;
         let mut child = begin(&session, world, "setsid sleep 100 & kill -9 $PPID; exec sleep 100").await;
-        let told = tokio::time::timeout(Duration::from_secs(10), async {
+        let told = tokio::time::timeout(PATIENCE, async {
             while !child.supervision_lost() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -119,7 +120,7 @@ cases! {
         let left = session.processes().await.unwrap();
         assert_eq!(left.len(), 2, "{left:?}");
         // It can still be ended by its handle.
-        tokio::time::timeout(Duration::from_secs(10), child.kill())
+        tokio::time::timeout(PATIENCE, child.kill())
             .await
             .expect("kill does not come back")
             .unwrap();
@@ -179,11 +180,11 @@ cases! {
         while Instant::now() < until {
             // It may fail or be lost, but it comes back.
             let command = session.command("/bin/true").output();
-            let _lost = tokio::time::timeout(Duration::from_secs(20), command)
+            let _lost = tokio::time::timeout(PATIENCE, command)
                 .await
                 .expect("a call does not come back");
         }
-        tokio::time::timeout(Duration::from_secs(20), killer.settled())
+        tokio::time::timeout(PATIENCE, killer.settled())
             .await
             .expect("the killer does not settle")
             .unwrap();
@@ -206,13 +207,18 @@ cases! {
         let mut stopper =
             session.command("/bin/sh").args(["-c", &go_on_signalling("STOP", 2)]).spawn().await.unwrap();
         for _ in 0..5 {
-            let command = session.command("/bin/true").output();
-            tokio::time::timeout(Duration::from_secs(20), command)
-                .await
-                .expect("a call does not come back")
-                .unwrap();
+            let command = session.command("/bin/true").spawn();
+            let mut command =
+                tokio::time::timeout(PATIENCE, command).await.expect("a command does not start").unwrap();
+            // What was chosen while it had another name may be stopped after its program began, like any command.
+            let ended = async {
+                while tokio::time::timeout(Duration::from_secs(1), command.wait()).await.is_err() {
+                    drop(command.signal(bailiwick::Signal::CONT).await);
+                }
+            };
+            tokio::time::timeout(PATIENCE, ended).await.expect("a call does not come back");
         }
-        tokio::time::timeout(Duration::from_secs(20), stopper.settled())
+        tokio::time::timeout(PATIENCE, stopper.settled())
             .await
             .expect("does not settle")
             .unwrap();
@@ -230,11 +236,11 @@ cases! {
         let mut started = 0;
         while stopper.try_wait().unwrap().is_none() {
             let command = session.command("/bin/sleep").arg("100").spawn();
-            let mut child = tokio::time::timeout(Duration::from_secs(10), command)
+            let mut child = tokio::time::timeout(PATIENCE, command)
                 .await
                 .unwrap_or_else(|_| panic!("command {started} does not start"))
                 .unwrap();
-            tokio::time::timeout(Duration::from_secs(10), child.kill()).await.expect("does not end").unwrap();
+            tokio::time::timeout(PATIENCE, child.kill()).await.expect("does not end").unwrap();
             started += 1;
         }
         assert!(started > 0);
@@ -297,11 +303,11 @@ cases! {
         let session = open(session(world)).await;
         for how in ["exit", "stop", "exec", "orphan"] {
             let command = session.command(tool("act")).args(["trace-me", how]).spawn();
-            let mut child = tokio::time::timeout(Duration::from_secs(10), command)
+            let mut child = tokio::time::timeout(PATIENCE, command)
                 .await
                 .expect("does not start")
                 .unwrap();
-            let settled = tokio::time::timeout(Duration::from_secs(10), child.settled()).await;
+            let settled = tokio::time::timeout(PATIENCE, child.settled()).await;
             settled.unwrap_or_else(|_| panic!("{how}: does not settle")).unwrap();
             assert!(child.wait().await.unwrap().success(), "{how}");
             assert_goes_on(&session).await;
@@ -309,7 +315,7 @@ cases! {
         // The worker too, once it has inherited the tracee of a reaper that was killed.
         let script = format!("{} trace-me orphan & kill -9 $PPID; sleep 0.5", tool("act").display());
         let mut child = begin(&session, world, &script).await;
-        let settled = tokio::time::timeout(Duration::from_secs(10), child.settled()).await;
+        let settled = tokio::time::timeout(PATIENCE, child.settled()).await;
         settled.expect("the worker waits for its tracee").unwrap();
         assert!(child.supervision_lost());
         assert_goes_on(&session).await;
@@ -329,7 +335,7 @@ cases! {
         assert_eq!(listed.len(), 4, "{listed:?}");
         assert!(listed.iter().all(|one| one.command == Some(child.command_id())));
         assert_goes_on(&session).await;
-        tokio::time::timeout(Duration::from_secs(10), child.kill()).await.expect("does not end").unwrap();
+        tokio::time::timeout(PATIENCE, child.kill()).await.expect("does not end").unwrap();
         assert!(process::named(&name).is_empty());
         // Once more, and closed instead.
         session.command(tool("act")).args(["clone-parent", "4", "100", &name]).output().await.unwrap();

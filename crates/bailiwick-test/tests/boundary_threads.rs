@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bailiwick::{Layer, Session};
 use bailiwick_test::boundary::{accepting_all, session};
 use bailiwick_test::places::{close, entries, open};
-use bailiwick_test::{Listing, Places, cases, image};
+use bailiwick_test::{Listing, Places, cases, plain_image};
 
 const THREADS: usize = 64;
 const SESSIONS: usize = 8;
@@ -147,7 +147,7 @@ cases! {
     /// Without Landlock, the very same command leaks: the storm above looks in the right place.
     async fn c23_the_leak_would_be_seen(world: &World) {
         let places = Places::of(world);
-        let session = open(accepting_all(&places, "landlock")._worker_image(image(Layer::Landlock))).await;
+        let session = open(accepting_all(&places, "landlock")._worker_image(plain_image(Layer::Landlock))).await;
         let script = script(&world.outside(), &world.write_root(), 7);
         session.command("/bin/sh").args(["-c", &script]).output().await.unwrap();
         assert!(world.outside().join("leak.7").is_file());

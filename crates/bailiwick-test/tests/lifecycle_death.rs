@@ -9,7 +9,7 @@ use bailiwick::{ErrorKind, Protection, Ran, Session};
 use bailiwick_test::host::{self, Host, say};
 use bailiwick_test::places::{close, done, entries, open, sh};
 use bailiwick_test::process::{self, GENEROUS, Process, pid_ended, pid_gone};
-use bailiwick_test::{Places, cases, tool, wait_until};
+use bailiwick_test::{Places, cases, image_without_namespaces, tool, wait_until};
 
 /// Pid and start time of processes, as a host tells its case.
 fn told(value: &serde_json::Value) -> Vec<(u32, u64)> {
@@ -218,11 +218,28 @@ cases! {
         assert_eq!(entries(&places.temporary()), [busy.temporary], "only the keeper's own work is left undone");
     }
 
+    /// The same where the kernel ends what the worker was the first process of. `close` does not claim it: the keeper,
+    /// whose end is the proof, was killed.
+    async fn keeper_and_worker_killed_in_a_namespace(world: &World) {
+        let places = Places::of(world);
+        let session = places.open().await;
+        let running = make_busy(&session).await;
+        let (keeper, worker) = session.own_processes();
+        kill(keeper);
+        kill(worker);
+        let gone = wait_until(GENEROUS, || {
+            running.iter().all(|(pid, start)| pid_ended(*pid, *start)) && places.machinery().is_empty()
+        });
+        assert!(gone, "{running:?}");
+        let error = session.close_within(Duration::from_secs(1)).await.unwrap_err();
+        assert_eq!((error.kind(), error.ran()), (ErrorKind::SettlementUnknown, Ran::Unknown), "{error:?}");
+    }
+
     /// Keeper and worker are killed from outside, which nothing without namespaces survives: the session's
     /// processes live on, and `close` says that it does not know.
     async fn keeper_and_worker_killed(world: &World) {
         let places = Places::of(world);
-        let session = places.open().await;
+        let session = open(places.session()._worker_image(image_without_namespaces())).await;
         let running = make_busy(&session).await;
         let (keeper, worker) = session.own_processes();
         let start = process::start_time(worker).unwrap();
@@ -268,7 +285,8 @@ cases! {
     /// A command cannot do any of it: neither to the worker nor to the keeper nor to the host.
     async fn commands_cannot_kill_what_holds_them(world: &World) {
         let places = Places::of(world);
-        let session = open(places.session().accept(Protection::SharedMemory)).await;
+        let plain = places.session().accept(Protection::SharedMemory)._worker_image(image_without_namespaces());
+        let session = open(plain).await;
         let (keeper, worker) = session.own_processes();
         for pid in [keeper, worker, std::process::id()] {
             for signal in ["KILL", "STOP", "TERM", "CONT", "0"] {
@@ -282,6 +300,17 @@ cases! {
         done(&sh(&session, &format!("kill -KILL {}", sleeper.id())).await);
         sleeper.settled().await.unwrap();
         assert_eq!(close(&session).await.killed(), 0);
+        // In a namespace there is the worker alone, under a number of its own.
+        let session = places.open().await;
+        for signal in ["KILL", "STOP", "TERM", "CONT", "0"] {
+            let output = sh(&session, &format!("kill -{signal} 1")).await;
+            assert!(!output.status.success());
+            assert!(output.stderr.text().contains("not permitted"), "{}", output.stderr.text());
+        }
+        let worker = session.own_processes().1;
+        let output = sh(&session, &format!("kill -0 {worker}")).await;
+        assert!(output.stderr.text().contains("No such process"), "{}", output.stderr.text());
+        close(&session).await;
     }
 }
 

@@ -84,9 +84,11 @@ cases! {
         let mut pids = Vec::new();
 
         let output = sh(&session, "setsid sleep 600 >/dev/null 2>&1 & echo $!").await;
-        pids.push(done(&output).trim().parse::<u32>().unwrap());
+        let inside = |output: &bailiwick::Output| done(output).trim().parse::<u32>().unwrap();
+        let known = |inside| process::number_of(places.path(), inside).expect("it has ended");
+        pids.push(known(inside(&output)));
         let output = sh(&session, "setsid sh -c 'sleep 600 >/dev/null & echo $!' 2>/dev/null | cat").await;
-        pids.push(done(&output).trim().parse().unwrap());
+        pids.push(known(inside(&output)));
         for (number, command) in [
             format!("{act} daemonize 120 {}", name(&places, 0)),
             format!("cd / && exec {act} daemonize 120 {}", name(&places, 1)),

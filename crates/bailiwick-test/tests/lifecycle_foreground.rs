@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use bailiwick::{ErrorKind, Output, Session, Signal, Stdio};
 use bailiwick_test::host::{self, Host, say};
-use bailiwick_test::places::{close, done, sh};
-use bailiwick_test::process::{GENEROUS, pid_ended, pid_gone};
+use bailiwick_test::places::{close, done, open, sh};
+use bailiwick_test::process::{GENEROUS, number_of, pid_ended, pid_gone};
 use bailiwick_test::pty::Pty;
-use bailiwick_test::{Places, Snapshot, cases, wait_until};
+use bailiwick_test::{Places, Snapshot, cases, image_without_namespaces, wait_until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Waits, without blocking the runtime, until the session runs nothing.
@@ -123,7 +123,12 @@ cases! {
     /// roots in force.
     async fn c53_time_limit(world: &World) {
         let places = Places::of(world);
-        let session = places.open().await;
+        let truthful = places.open().await;
+        // Where the mount is read-only, the test says so.
+        let test = format!("test -w {} || echo not writable", places.outside().display());
+        assert_eq!(done(&sh(&truthful, &test).await), "not writable\n");
+        close(&truthful).await;
+        let session = open(places.session()._worker_image(image_without_namespaces())).await;
         let (outside, before) = (places.outside(), Snapshot::of(places.outside()));
         let script = format!(
             "setsid sh -c 'trap \"\" TERM INT HUP; sleep 600' & \
@@ -202,7 +207,8 @@ cases! {
         let script = "trap '' TERM HUP; (setsid sleep 600 &); sleep 600 & echo $$ > pid; wait";
         let running = session.command("/bin/sh").args(["-c", script]).output();
         let seen = async {
-            let pid = number_in(&pid_file).await;
+            let inside = number_in(&pid_file).await;
+            let pid = number_of(places.path(), inside).expect("it has ended");
             let alive = session.processes().await.unwrap();
             assert!(alive.iter().any(|process| process.pid == pid), "{pid} is not in {alive:?}");
             alive
@@ -259,7 +265,8 @@ cases! {
         let start = async |name: &str, script: &str| {
             let script = format!("{script}\necho $$ > {name}; wait");
             let child = session.command("/bin/sh").args(["-c", &script]).spawn().await.unwrap();
-            assert_eq!(number_in(root.join(name)).await, child.id());
+            let inside = number_in(root.join(name)).await;
+            assert_eq!(number_of(places.path(), inside), Some(child.id()));
             child
         };
 

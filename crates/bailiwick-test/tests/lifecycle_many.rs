@@ -111,7 +111,8 @@ cases! {
             if who == "host" || bailiwick_test::case::is_root() {
                 assert!(number(&after, "descriptors") <= number(&before, "descriptors") + 4, "{who}: {before} {after}");
             }
-            assert_eq!(number(&after, "threads"), number(&before, "threads"), "{who}");
+            // The runtime keeps a thread for what may block as long as it pleases.
+            assert!(number(&after, "threads") <= number(&before, "threads") + 2, "{who}: {before} {after}");
             assert_eq!(number(&after, "zombies"), 0, "{who}: {after}");
             let grown = number(&after, "resident_kib").saturating_sub(number(&before, "resident_kib"));
             assert!(grown < 4096, "{who}: {grown} KiB in 2,000 commands");

@@ -44,7 +44,10 @@ cases! {
         refused(around, ErrorKind::RootOverlap);
         assert!(!pid_gone(one.id(), one.start_time()));
         // The twin: the same once nothing runs.
-        done(&sh(&session, &format!("kill -9 {} {left}", one.id())).await);
+        let mut one = one;
+        one.kill().await.unwrap();
+        let left = rustix::process::Pid::from_raw(i32::try_from(left).unwrap()).unwrap();
+        rustix::process::kill_process(left, rustix::process::Signal::KILL).unwrap();
         let deadline = Instant::now() + GENEROUS;
         while let Err(error) = session.replace_write_roots([places.outside()]).await {
             assert!(error.kind() == ErrorKind::SessionBusy && Instant::now() < deadline, "{error:?}");

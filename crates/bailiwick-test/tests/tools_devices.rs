@@ -6,13 +6,13 @@ use std::fs::{self, File};
 use std::process::{Command, Stdio as HostStdio};
 use std::time::Duration;
 
-use bailiwick::{Protection, Session, Stdio};
+use bailiwick::{Protection, Session, SessionBuilder, Stdio};
 use bailiwick_test::act::Report;
 use bailiwick_test::host::{self, Host, say};
 use bailiwick_test::places::{close, done, open, sh};
 use bailiwick_test::process::GENEROUS;
 use bailiwick_test::pty::Pty;
-use bailiwick_test::{Need, Places, cases, requires, tool, user_cases};
+use bailiwick_test::{Need, Places, cases, image_without_namespaces, requires, tool, user_cases};
 
 /// C47, as a script whose text is the same wherever it runs.
 const STANDARD: &str = "
@@ -56,6 +56,16 @@ async fn on_terminal(session: &Session, script: &str) -> String {
     pty.text().replace("THE END\n", "")
 }
 
+/// As on a host without namespaces, where terminals are the host's, and so refused unless that is accepted.
+fn plain(places: &Places) -> SessionBuilder {
+    places.session()._worker_image(image_without_namespaces())
+}
+
+/// Where terminals of a command's own work: accepted, or in a mount view.
+fn with_terminals(places: &Places) -> [SessionBuilder; 2] {
+    [plain(places).accept(Protection::Terminals), places.session()]
+}
+
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
@@ -93,7 +103,7 @@ cases! {
     async fn c47_other_devices(world: &World) {
         let places = Places::of(world);
         let session = places.open().await;
-        for device in ["/dev/tty", "/dev/ptmx", "/dev/kmsg", "/dev/fuse", "/dev/vda", "/dev/loop-control", "/dev/hpet"] {
+        for device in ["/dev/tty", "/dev/kmsg", "/dev/fuse", "/dev/vda", "/dev/loop-control", "/dev/hpet"] {
             let output = sh(&session, &format!("exec 3<>{device}")).await;
             assert!(!output.status.success(), "{device}");
         }
@@ -102,6 +112,11 @@ cases! {
             Report::parse(&*output.stdout).assert_refused(&["EPERM", "EACCES"]);
             assert!(!places.write_root().join("node").exists());
         }
+        // The one that makes terminals makes only the session's own.
+        done(&sh(&session, "exec 3<>/dev/ptmx").await);
+        let without = open(plain(&places)).await;
+        assert!(!sh(&without, "exec 3<>/dev/ptmx").await.status.success());
+        close(&without).await;
         let output = session.command(tool("act")).args(["mkfifo", "fifo"]).output().await.unwrap();
         Report::parse(&*output.stdout).assert_done();
         close(&session).await;
@@ -141,14 +156,19 @@ cases! {
     /// others: they open where `terminals` is accepted.
     async fn c48_on_a_terminal(world: &World) {
         let places = Places::of(world);
-        let session = places.open().await;
+        // In a mount view the name is one of another set of terminals. The descriptors are what they were.
+        let viewed = places.open().await;
+        let script = "echo out; echo err >&2; [ -t 0 ] && [ -t 1 ] && stty size >/dev/null && echo sized";
+        assert_eq!(on_terminal(&viewed, script).await, "out\nerr\nsized\n");
+        close(&viewed).await;
+        let session = open(plain(&places)).await;
         let script = "echo out; echo err >&2; [ -t 0 ] && [ -t 1 ] && tty | grep -c '^/dev/pts/'; stty size >/dev/null && echo sized";
         assert_eq!(on_terminal(&session, script).await, "out\nerr\n1\nsized\n");
         let refused = on_terminal(&session, "(echo a > /dev/stdout) 2>/dev/null || echo refused").await;
         assert_eq!(refused, "refused\n");
         close(&session).await;
 
-        let session = open(places.session().accept(Protection::Terminals)).await;
+        let session = open(plain(&places).accept(Protection::Terminals)).await;
         let text = on_terminal(&session, NAMED).await;
         assert_eq!(sorted(&text), sorted(&NAMED_TEXT.concat()));
         close(&session).await;
@@ -157,14 +177,16 @@ cases! {
     /// C49: terminals of a command's own, where that is accepted; where it is not, a typed errno and not a hang.
     async fn c49_openpty(world: &World) {
         let places = Places::of(world);
-        let session = places.open().await;
+        let session = open(plain(&places)).await;
         let output = session.command(tool("act")).arg("openpty").output().await.unwrap();
         Report::parse(&*output.stdout).assert_refused(&["EACCES"]);
         close(&session).await;
-        let session = open(places.session().accept(Protection::Terminals)).await;
-        let output = session.command(tool("act")).arg("openpty").output().await.unwrap();
-        Report::parse(&*output.stdout).assert_done();
-        close(&session).await;
+        for builder in with_terminals(&places) {
+            let session = open(builder).await;
+            let output = session.command(tool("act")).arg("openpty").output().await.unwrap();
+            Report::parse(&*output.stdout).assert_done();
+            close(&session).await;
+        }
     }
 
     /// C49: `script` runs a command on a terminal of its own.
@@ -172,11 +194,13 @@ cases! {
         requires!(Need::Script, "makes a terminal");
         let places = Places::of(world);
         let script = "script -qec 'tty | grep -c pts; echo on a terminal' /dev/null < /dev/null";
-        let session = open(places.session().accept(Protection::Terminals)).await;
-        let output = sh(&session, script).await;
-        assert_eq!(done(&output).replace('\r', ""), "1\non a terminal\n");
-        close(&session).await;
-        let session = places.open().await;
+        for builder in with_terminals(&places) {
+            let session = open(builder).await;
+            let output = sh(&session, script).await;
+            assert_eq!(done(&output).replace('\r', ""), "1\non a terminal\n");
+            close(&session).await;
+        }
+        let session = open(plain(&places)).await;
         let output = session.command("/bin/sh").args(["-c", script]).timeout(GENEROUS).output().await.unwrap();
         assert!(!output.status.success() && !output.timed_out);
         close(&session).await;
@@ -187,24 +211,26 @@ cases! {
         requires!(Need::Tmux, "makes terminals");
         let places = Places::of(world);
         let start = "tmux -f /dev/null -S $TMPDIR/s new -d -x 80 -y 24 'tty > tty; sleep 600'";
-        let session = open(places.session().accept(Protection::Terminals).env("TERM", "screen")).await;
-        done(&sh(&session, start).await);
         let named = places.write_root().join("tty");
-        let deadline = std::time::Instant::now() + GENEROUS;
-        while !fs::read_to_string(&named).unwrap_or_default().starts_with("/dev/pts/") {
-            assert!(std::time::Instant::now() < deadline, "tmux made no terminal");
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        for builder in with_terminals(&places) {
+            let session = open(builder.env("TERM", "screen")).await;
+            done(&sh(&session, start).await);
+                        let deadline = std::time::Instant::now() + GENEROUS;
+            while !fs::read_to_string(&named).unwrap_or_default().starts_with("/dev/pts/") {
+                assert!(std::time::Instant::now() < deadline, "tmux made no terminal");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            assert_eq!(done(&sh(&session, "tmux -S $TMPDIR/s list-sessions | wc -l").await).trim(), "1");
+            let alive = session.processes().await.unwrap();
+            assert!(alive.iter().any(|process| process.name.starts_with("tmux")), "{alive:?}");
+            // Whoever is on its terminal may end by itself when the server goes.
+            let report = close(&session).await;
+            assert!(report.killed() >= 1 && report.processes.len() >= 2, "{report:?}");
+            places.assert_nothing_left();
+            fs::remove_file(&named).unwrap();
         }
-        assert_eq!(done(&sh(&session, "tmux -S $TMPDIR/s list-sessions | wc -l").await).trim(), "1");
-        let alive = session.processes().await.unwrap();
-        assert!(alive.iter().any(|process| process.name.starts_with("tmux")), "{alive:?}");
-        // Whoever is on its terminal may end by itself when the server goes.
-        let report = close(&session).await;
-        assert!(report.killed() >= 1 && report.processes.len() >= 2, "{report:?}");
-        places.assert_nothing_left();
 
-        fs::remove_file(&named).unwrap();
-        let session = open(places.session().env("TERM", "screen")).await;
+        let session = open(plain(&places).env("TERM", "screen")).await;
         let output = session.command("/bin/sh").args(["-c", start]).timeout(GENEROUS).output().await.unwrap();
         assert!(!output.timed_out);
         // Its server may start, but has no terminal to run anything on.
@@ -222,12 +248,14 @@ cases! {
             "(echo evil > {0}); (echo evil >> {0}); (exec 3<>{0}; echo evil >&3); (head -c 1 < {0}); (echo evil > /dev/tty); true",
             pty.name()
         );
-        let session = places.open().await;
-        done(&session.command("/bin/sh").args(["-c", &attack]).timeout(GENEROUS).output().await.unwrap());
-        assert_eq!(pty.text(), "");
-        close(&session).await;
+        for builder in [places.session(), plain(&places)] {
+            let session = open(builder).await;
+            done(&session.command("/bin/sh").args(["-c", &attack]).timeout(GENEROUS).output().await.unwrap());
+            assert_eq!(pty.text(), "");
+            close(&session).await;
+        }
         // The twin, and the gap that accepting `terminals` names: those of the same user are within reach.
-        let session = open(places.session().accept(Protection::Terminals)).await;
+        let session = open(plain(&places).accept(Protection::Terminals)).await;
         sh(&session, &format!("echo reached > {}", pty.name())).await;
         pty.expect("reached\n");
         close(&session).await;
@@ -241,7 +269,7 @@ user_cases! {
         let places = Places::of(world);
         let own = rustix::process::geteuid().as_raw();
         let pty = Pty::new();
-        let session = open(places.session().accept(Protection::Terminals)).await;
+        let session = open(plain(&places).accept(Protection::Terminals)).await;
         let mut foreign = 0;
         for entry in fs::read_dir("/dev/pts").unwrap().flatten() {
             let path = entry.path();

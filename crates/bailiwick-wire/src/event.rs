@@ -35,10 +35,28 @@ pub enum Step {
     Launcher = 13,
     /// The epoch named does not exist, or takes no more commands.
     Epoch = 14,
+    /// Namespaces could not be made or entered.
+    Namespaces = 15,
+    /// The user could not be mapped into a user namespace.
+    UserMap = 16,
+    /// Mounts could not be made private.
+    MountPrivate = 17,
+    /// A root could not be bound on itself.
+    MountRoot = 18,
+    /// A root is another object in the view than the one that was granted.
+    MountIdentity = 19,
+    /// Mounts could not be made read-only, or writable again.
+    MountReadOnly = 20,
+    /// A file system of the session's own could not be mounted: `/proc`, terminals, shared memory.
+    MountOwn = 21,
+    /// A protected object could not be covered.
+    MountHidden = 22,
+    /// The loopback interface could not be brought up.
+    Loopback = 23,
 }
 
 impl Step {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 23] = [
         Self::Message,
         Self::Fork,
         Self::Descriptors,
@@ -53,6 +71,15 @@ impl Step {
         Self::Seccomp,
         Self::Launcher,
         Self::Epoch,
+        Self::Namespaces,
+        Self::UserMap,
+        Self::MountPrivate,
+        Self::MountRoot,
+        Self::MountIdentity,
+        Self::MountReadOnly,
+        Self::MountOwn,
+        Self::MountHidden,
+        Self::Loopback,
     ];
 
     /// The step with this number.
@@ -61,6 +88,56 @@ impl Step {
     /// [`Malformed`] when there is none.
     pub fn from_number(number: u8) -> Result<Self, Malformed> {
         Self::ALL.into_iter().find(|step| *step as u8 == number).ok_or(Malformed("step"))
+    }
+}
+
+/// A part of the confinement that a host may not give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Part {
+    /// The namespaces of the session.
+    Namespaces = 1,
+    /// The mount view of the grant.
+    View = 2,
+    /// `/proc` of the session's own.
+    OwnProc = 3,
+    /// Terminals of the session's own.
+    OwnTerminals = 4,
+    /// Shared memory of the grant's own.
+    OwnSharedMemory = 5,
+}
+
+/// A part of the confinement that this host does not give, and where that showed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lacking {
+    /// The part.
+    pub part: Part,
+    /// Where.
+    pub step: Step,
+    /// Error number, or `0`.
+    pub errno: i32,
+}
+
+impl Lacking {
+    /// Appends it to a message.
+    pub fn write(&self, writer: &mut Writer) {
+        writer.u8(self.part as u8).u8(self.step as u8).i32(self.errno);
+    }
+
+    /// Takes it off a message.
+    ///
+    /// # Errors
+    /// [`Malformed`] names the field.
+    pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let part = match reader.u8("part")? {
+            1 => Part::Namespaces,
+            2 => Part::View,
+            3 => Part::OwnProc,
+            4 => Part::OwnTerminals,
+            5 => Part::OwnSharedMemory,
+            _ => return Err(Malformed("part")),
+        };
+        Ok(Self { part, step: Step::from_number(reader.u8("step")?)?, errno: reader.i32("errno")? })
     }
 }
 
@@ -125,6 +202,10 @@ pub enum Event {
         findings: Vec<Finding>,
         /// Roots in which nothing could be written from inside.
         unusable: Vec<Unusable>,
+        /// What this host does not give.
+        lacking: Vec<Lacking>,
+        /// Commands have a mount view: mounts that the host makes from here on do not reach them.
+        has_view: bool,
     },
     /// `Grant` failed; earlier epochs are as they were.
     GrantFailed {
@@ -134,6 +215,8 @@ pub enum Event {
         step: Step,
         /// Error number, or `0`.
         errno: i32,
+        /// Position of the root that it is about.
+        root: Option<u32>,
     },
     /// The program of a command is running.
     Started {
@@ -262,15 +345,18 @@ impl Event {
                 w = Writer::new(102);
                 w.u8(*step as u8).i32(*errno);
             }
-            Self::Granted { epoch, findings, unusable } => {
+            Self::Granted { epoch, findings, unusable, lacking, has_view } => {
                 w = Writer::new(103);
                 w.u32(*epoch);
                 w.list(findings, |w, finding| finding.write(w));
                 w.list(unusable, |w, root| root.write(w));
+                w.list(lacking, |w, lacking| lacking.write(w));
+                w.u8((*has_view).into());
             }
-            Self::GrantFailed { epoch, step, errno } => {
+            Self::GrantFailed { epoch, step, errno, root } => {
                 w = Writer::new(104);
                 w.u32(*epoch).u8(*step as u8).i32(*errno);
+                w.u8(root.is_some().into()).u32(root.unwrap_or(0));
             }
             Self::Started { command, pid, start_time } => {
                 w = Writer::new(105);
@@ -330,12 +416,14 @@ impl Event {
                 epoch: r.u32("epoch")?,
                 findings: r.list("findings", Finding::read)?,
                 unusable: r.list("unusable", Unusable::read)?,
+                lacking: r.list("lacking", Lacking::read)?,
+                has_view: r.flag("has view")?,
             },
-            104 => Self::GrantFailed {
-                epoch: r.u32("epoch")?,
-                step: Step::from_number(r.u8("step")?)?,
-                errno: r.i32("errno")?,
-            },
+            104 => {
+                let (epoch, step) = (r.u32("epoch")?, Step::from_number(r.u8("step")?)?);
+                let (errno, names_root, root) = (r.i32("errno")?, r.flag("names root")?, r.u32("root")?);
+                Self::GrantFailed { epoch, step, errno, root: names_root.then_some(root) }
+            }
             105 => Self::Started {
                 command: r.u64("command")?,
                 pid: r.u32("pid")?,

@@ -17,11 +17,13 @@
 
 mod codec;
 mod event;
+mod plan;
 mod probe;
 mod request;
 
 pub use codec::{Malformed, Reader, Writer};
-pub use event::{Ended, Event, HowEnded, Process, Step};
+pub use event::{Ended, Event, HowEnded, Lacking, Part, Process, Step};
+pub use plan::{Hidden, Place, Plan};
 pub use probe::{Finding, Outcome, Probe, Unusable};
 pub use request::{Grant, Limit, Request, Spawn};
 
@@ -38,7 +40,7 @@ pub const INLINE_LIMIT: usize = 48 * 1024;
 pub const BODY_LIMIT: usize = 16 * 1024 * 1024;
 
 /// Most descriptors that one message carries.
-pub const DESCRIPTOR_LIMIT: usize = 8;
+pub const DESCRIPTOR_LIMIT: usize = 16;
 
 /// Where the source of this crate lies, for whoever compiles it into a worker image. `None` when it was
 /// compiled without cargo.

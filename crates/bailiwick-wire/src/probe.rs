@@ -88,6 +88,33 @@ probes! {
     Terminal = 30, "open a terminal";
     /// The worker inherits orphans.
     Orphans = 31, "leave the tree that the worker watches";
+    /// Opening the sentinel for writing on the mount that commands have, where the mount answers before Landlock is
+    /// asked.
+    ViewWrite = 32, "open a file outside the roots for writing on its mount";
+    /// `truncate(2)` of the sentinel on that mount.
+    ViewTruncate = 33, "truncate a file outside the roots on its mount";
+    /// Making, linking and removing names beside the sentinel on that mount.
+    ViewNames = 34, "make or remove a name outside the roots on its mount";
+    /// Mode, owner, times and an extended attribute of the sentinel and of its directory.
+    Metadata = 35, "change mode, owner, times or attributes of a file outside the roots";
+    /// A signal to the host process by a descriptor of it, which needs no number.
+    HostProcess = 36, "signal a process of the host by a descriptor";
+    /// A process of another session or of the host in `/proc`.
+    HostProcessList = 37, "see a process of the host in /proc";
+    /// A shared memory segment that the keeper made.
+    HostIpc = 38, "reach a System V object of the host";
+    /// An abstract socket of the keeper, which lies in the host's network.
+    HostNetwork = 39, "reach a socket in the network of the host";
+    /// A named socket of the worker, beside the sentinel.
+    NamedSocket = 41, "connect to a named socket outside the roots";
+    /// A named socket of the launcher, in the temporary directory.
+    NamedSocketInside = 42, "connect to a named socket inside a root";
+    /// What is covered in the view.
+    HiddenState = 43, "read what the session protects";
+    /// A terminal, which must not be among the host's.
+    HostTerminals = 44, "open a terminal of the host";
+    /// The worker is the first process of a pid namespace, whose end ends all others.
+    Init = 45, "outlive the first process of the session";
     /// Opening the sentinel for reading, which must fail only where the policy limits what commands may read.
     ReadOutside = 40, "read a file of the session's own state";
 }
@@ -96,7 +123,14 @@ impl Probe {
     /// Whether the act is one that must succeed; all others must fail.
     #[must_use]
     pub fn must_work(self) -> bool {
-        matches!(self, Self::WriteInside | Self::SignalInside | Self::LocalSockets | Self::PlainModes)
+        matches!(
+            self,
+            Self::WriteInside
+                | Self::SignalInside
+                | Self::LocalSockets
+                | Self::PlainModes
+                | Self::NamedSocketInside
+        )
     }
 
     /// The probe with this number.

@@ -12,7 +12,7 @@ pub enum Request {
     },
     /// Makes a launcher for one epoch. Descriptors: the Landlock file-system ruleset, the directory of
     /// the sentinel (outside every root), the temporary directory (inside the grant), and a file that holds the
-    /// paths of the roots, each ended by a NUL byte.
+    /// [`Plan`](crate::Plan).
     Grant(Grant),
     /// Ends the launcher and the idle reapers of an epoch that takes no more commands.
     Retire {
@@ -57,6 +57,11 @@ pub struct Grant {
     pub sysv_ipc: bool,
     /// Commands read only what the ruleset names; of `/proc` they list the names and read no file.
     pub read_scope: bool,
+    /// Connections are made by a broker, which judges the names of sockets.
+    pub broker: bool,
+    /// The rights that the ruleset handles, as `landlock_create_ruleset(2)` takes them: the worker adds rules for
+    /// what only the view has.
+    pub handled: u64,
     /// The host process, which stands for "a process outside" in the probes.
     pub host_pid: u32,
     /// Name of the sentinel file in its directory.
@@ -87,6 +92,8 @@ pub struct Spawn {
     pub args: Vec<Vec<u8>>,
     /// The whole environment, `NAME=value`.
     pub env: Vec<Vec<u8>>,
+    /// Canonical path of the working directory: in a mount view it is opened again, and must be the same.
+    pub directory: Vec<u8>,
     /// Limits set before the program starts.
     pub limits: Vec<Limit>,
 }
@@ -118,6 +125,7 @@ impl Spawn {
         writer.list(&self.env, |w, entry| {
             w.bytes(entry);
         });
+        writer.bytes(&self.directory);
         writer.list(&self.limits, |w, limit| {
             w.u32(limit.resource).u64(limit.soft).u64(limit.hard);
         });
@@ -131,6 +139,7 @@ impl Spawn {
             program: reader.bytes("program")?.to_vec(),
             args: reader.list("args", |r| Ok(r.bytes("arg")?.to_vec()))?,
             env: reader.list("env", |r| Ok(r.bytes("env entry")?.to_vec()))?,
+            directory: reader.bytes("directory")?.to_vec(),
             limits: reader.list("limits", |r| {
                 Ok(Limit { resource: r.u32("resource")?, soft: r.u64("soft")?, hard: r.u64("hard")? })
             })?,
@@ -155,6 +164,8 @@ impl Request {
                     .u8(grant.network.into())
                     .u8(grant.sysv_ipc.into())
                     .u8(grant.read_scope.into())
+                    .u8(grant.broker.into())
+                    .u64(grant.handled)
                     .u32(grant.host_pid)
                     .bytes(&grant.sentinel);
             }
@@ -192,6 +203,8 @@ impl Request {
                 network: reader.flag("network")?,
                 sysv_ipc: reader.flag("sysv_ipc")?,
                 read_scope: reader.flag("read_scope")?,
+                broker: reader.flag("broker")?,
+                handled: reader.u64("handled")?,
                 host_pid: reader.u32("host_pid")?,
                 sentinel: reader.bytes("sentinel")?.to_vec(),
             }),

@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 
 use bailiwick_wire::{Limit, Step};
 
+use crate::switches::{Switch, without};
 use crate::sys::{self, Errno, ResourceLimit};
 
 const CLONE_VM: c_int = 0x100;
@@ -211,8 +212,9 @@ fn prepare(shared: &Shared<'_>) -> Result<(), Failure> {
     fn at<T>(step: Step) -> impl Fn(Errno) -> Result<T, Failure> {
         move |errno| Err(Failure { step, errno })
     }
-    #[cfg(not(without_hygiene))]
-    sys::setsid().or_else(at(Step::Session))?;
+    if !without(Switch::Hygiene) {
+        sys::setsid().or_else(at(Step::Session))?;
+    }
     // By descriptor, before stdio is moved into place: the path was judged by the session.
     sys::fchdir(shared.directory).or_else(at(Step::WorkingDirectory))?;
     for (fd, target) in shared.stdio.iter().zip(0..) {
@@ -226,19 +228,19 @@ fn prepare(shared: &Shared<'_>) -> Result<(), Failure> {
         sys::set_limit(limit.resource, value).or_else(at(Step::Limits))?;
     }
     // Last, so that no signal ends the child half-way: dispositions are all default since the keeper.
-    #[cfg(not(without_hygiene))]
-    sys::set_mask(0).or_else(at(Step::Signals))?;
+    if !without(Switch::Hygiene) {
+        sys::set_mask(0).or_else(at(Step::Signals))?;
+    }
     Ok(())
 }
 
 /// Leaves the command no descriptor but 0, 1 and 2.
 fn tidy() -> sys::Result<()> {
-    #[cfg(not(without_hygiene))]
-    // SAFETY: the child has its own descriptor table, and nothing in it is used after this.
-    unsafe {
-        sys::close_range(3, u32::MAX)?;
+    if without(Switch::Hygiene) {
+        return Ok(());
     }
-    Ok(())
+    // SAFETY: the child has its own descriptor table, and nothing in it is used after this.
+    unsafe { sys::close_range(3, u32::MAX) }
 }
 
 fn exec(shared: &Shared<'_>) -> Failure {

@@ -6,9 +6,13 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
+use bailiwick_wire::Step;
+
+use crate::child::Failure;
+use crate::namespaces::{self, HostObjects, Isolation, Network};
 use crate::sys::{self, Errno};
 use crate::tree::{self, Ending, Own};
-use crate::{launcher, temporary, worker};
+use crate::{launcher, switches, temporary, worker};
 
 /// Exit status: the worker ended in order, nothing is left.
 const SETTLED: i32 = 0;
@@ -17,14 +21,23 @@ const ENDED_BY_KEEPER: i32 = 3;
 /// Exit status: the session could not be set up; nothing ran.
 const NOT_SET_UP: i32 = 4;
 
-const SIGKILL: i32 = 9;
-
 /// Runs as keeper, and in a copy as worker.
 ///
-/// Descriptor 0 is the control socket, descriptor 1 the temporary directory, and the argument its path.
+/// Descriptor 0 is the control socket, descriptor 1 the temporary directory; the arguments are its path, and the
+/// network that commands are to have.
 pub(crate) fn run() -> ! {
-    let Ok(Setup { control, temporary, path }) = set_up() else { sys::exit_now(NOT_SET_UP) };
-    let worker = match fork_worker(control) {
+    let Ok(Setup { control, temporary, path, network }) = set_up() else { sys::exit_now(NOT_SET_UP) };
+    // Held to the end: they stand for the host in the probes.
+    let socket = sys::bind_abstract().ok();
+    let host = HostObjects {
+        socket: socket.as_ref().map(|(_, address)| *address),
+        segment: sys::make_segment(),
+        terminals: sys::open_place(c"/dev/pts", sys::O_DIRECTORY)
+            .and_then(|directory| sys::look(std::os::fd::AsRawFd::as_raw_fd(&directory)))
+            .ok()
+            .map(|seen| seen.device),
+    };
+    let worker = match fork_worker(control, network, host) {
         Ok(pid) => pid,
         Err(_) => sys::exit_now(NOT_SET_UP),
     };
@@ -38,11 +51,12 @@ struct Setup {
     control: OwnedFd,
     temporary: OwnedFd,
     path: Option<CString>,
+    network: Network,
 }
 
 #[expect(unsafe_code, reason = "takes over the descriptors that the program was started with")]
 fn set_up() -> sys::Result<Setup> {
-    use std::os::unix::ffi::OsStringExt as _;
+    use std::os::unix::ffi::OsStringExt;
     sys::default_dispositions();
     sys::block_all_signals()?;
     sys::setsid()?;
@@ -59,21 +73,71 @@ fn set_up() -> sys::Result<Setup> {
         // SAFETY: the runtime keeps nothing in these three, and their contents were copied above.
         unsafe { sys::replace_descriptor(null.as_raw_fd(), number, true) }?;
     }
-    let path = std::env::args_os().nth(1).and_then(|path| CString::new(path.into_vec()).ok());
-    Ok(Setup { control, temporary, path })
+    let mut arguments = std::env::args_os().skip(1).map(OsStringExt::into_vec);
+    let path = arguments.next().and_then(|path| CString::new(path).ok());
+    let network = arguments.next().and_then(|word| Network::from_argument(&word)).ok_or(Errno::INVAL)?;
+    switches::take(arguments.next());
+    Ok(Setup { control, temporary, path, network })
 }
 
+/// Makes the worker in namespaces of its own, or, where the host does not give them, without; the worker says so.
+///
+/// The keeper must not hold the control socket: the host would not see the worker's end. So it goes with this.
 #[expect(unsafe_code, reason = "copies this process")]
-fn fork_worker(control: OwnedFd) -> sys::Result<i32> {
-    // SAFETY: this process has a single thread. The copy keeps the temporary directory's descriptor
-    // too; its launchers close what they do not need.
-    match unsafe { sys::clone_child(false) }? {
-        None => worker::run(control),
-        Some(pid) => {
-            // The keeper must not hold the control socket: the host would not see the worker's end.
-            drop(control);
-            Ok(pid)
+fn fork_worker(control: OwnedFd, network: Network, host: HostObjects) -> sys::Result<i32> {
+    let kinds = namespaces::wanted(network);
+    let mut lacking = None;
+    if kinds != 0 {
+        let user = sys::user_and_group();
+        let (ours, theirs) = sys::socket_pair()?;
+        // SAFETY: this process has a single thread. The copy keeps the temporary directory's descriptor too; its
+        // launchers close what they do not need.
+        match unsafe { sys::clone_child(kinds) } {
+            Ok(None) => {
+                drop(ours);
+                let completed = namespaces::complete(kinds, network, user);
+                if sys::Channel::new(theirs).send(verdict(completed), Vec::new()).is_err()
+                    || completed.is_err()
+                {
+                    sys::exit_now(NOT_SET_UP);
+                }
+                worker::run(control, Isolation { kinds, lacking: None, host })
+            }
+            Ok(Some(pid)) => {
+                drop(theirs);
+                match read_verdict(&sys::Channel::new(ours)) {
+                    Ok(()) => return Ok(pid),
+                    Err(failure) => lacking = Some(failure),
+                }
+            }
+            Err(errno) => lacking = Some(Failure { step: Step::Namespaces, errno }),
         }
+    }
+    // SAFETY: as above.
+    match unsafe { sys::clone_child(0) }? {
+        None => worker::run(control, Isolation::none(host, lacking)),
+        Some(pid) => Ok(pid),
+    }
+}
+
+/// What the copy says of its namespaces.
+fn verdict(completed: Result<(), Failure>) -> Vec<u8> {
+    let (step, errno) = match completed {
+        Ok(()) => (0, Errno(0)),
+        Err(Failure { step, errno }) => (step as u8, errno),
+    };
+    std::iter::once(step).chain(errno.0.to_le_bytes()).collect()
+}
+
+/// Reads [`verdict`]. A copy that ended without a word could not be completed either.
+fn read_verdict(channel: &sys::Channel) -> Result<(), Failure> {
+    let unknown = Failure { step: Step::Namespaces, errno: Errno(0) };
+    let message = channel.receive(true).map_err(|errno| Failure { errno, ..unknown })?.ok_or(unknown)?;
+    let (step, errno) = message.bytes.split_first().ok_or(unknown)?;
+    let errno = errno.try_into().map(i32::from_le_bytes).map_err(|_| unknown)?;
+    match Step::from_number(*step) {
+        Ok(step) => Err(Failure { step, errno: Errno(errno) }),
+        Err(_) => Ok(()),
     }
 }
 
@@ -102,12 +166,11 @@ pub(crate) fn end_everything() {
             }
         }
         if walk {
-            ending.go_on(&tree::below(sys::process_id(), &Own::Nothing, |_| 0));
+            let own = tree::own().unwrap_or(0);
+            ending.go_on(&tree::below(own, &Own::Nothing, |_| 0));
         } else {
             // Children that were not waited for keep their numbers. Mostly there is nothing below them.
-            for child in tree::own_children() {
-                sys::may_fail(sys::kill(child, SIGKILL));
-            }
+            tree::own_children().into_iter().for_each(tree::kill);
         }
         walk = true;
         sys::wait_for_child_signal(1);

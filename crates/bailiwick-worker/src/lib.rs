@@ -23,9 +23,9 @@ pub struct Recipe {
     pub target: String,
     /// Folder for the outcome: `OUT_DIR` of a build script.
     pub out_dir: PathBuf,
-    /// Layers to leave out. **For tests only**: such an image finds the layer missing, and a session that
-    /// requires what it keeps is refused.
-    pub without: Vec<&'static str>,
+    /// Builds the image whose layers can be left out. **For tests only**: it finds a layer missing that it was started
+    /// without, and a session that requires what that keeps is refused.
+    pub has_switches: bool,
 }
 
 impl Recipe {
@@ -45,7 +45,7 @@ impl Recipe {
                 .into_string()
                 .map_err(|target| BuildError { what: format!("target {} is not text", target.display()) })?,
             out_dir: variable("OUT_DIR")?.into(),
-            without: Vec::new(),
+            has_switches: false,
         })
     }
 
@@ -97,19 +97,19 @@ pub fn compile(recipe: &Recipe) -> Result<PathBuf, BuildError> {
         .map_err(|error| BuildError { what: format!("make {}: {error}", recipe.out_dir.display()) })?;
 
     rustc(recipe, &wire, "bailiwick_wire", &["--crate-type", "rlib", "--emit", "link"], &[])?;
-    let mut without = Vec::new();
-    for layer in &recipe.without {
-        without.extend([OsString::from("--cfg"), OsString::from(format!("without_{layer}"))]);
+    let mut more = Vec::new();
+    if recipe.has_switches {
+        more.extend(["--cfg".into(), OsString::from("test_switches")]);
     }
     let mut library = OsString::from("bailiwick_wire=");
     library.push(recipe.out_dir.join("libbailiwick_wire.rlib"));
-    without.extend(["--extern".into(), library]);
+    more.extend(["--extern".into(), library]);
     let mut kind = vec!["--crate-type", "bin", "--emit", "link"];
     // An image for tests is built often and measured never.
-    if recipe.without.is_empty() {
+    if !recipe.has_switches {
         kind.extend(["-C", "lto=fat"]);
     }
-    rustc(recipe, &worker, "bailiwick_worker", &kind, &without)?;
+    rustc(recipe, &worker, "bailiwick_worker", &kind, &more)?;
     Ok(recipe.out_dir.join("bailiwick_worker"))
 }
 
@@ -127,7 +127,7 @@ fn rustc(
         // Static: it must run before, beside and without any library of the host. A panic must not
         // unwind through a copy of the worker, but end it, which its parent sees.
         .args(["-C", "target-feature=+crt-static", "-C", "panic=abort"])
-        .args(["-C", if recipe.without.is_empty() { "opt-level=s" } else { "opt-level=0" }])
+        .args(["-C", if recipe.has_switches { "opt-level=0" } else { "opt-level=s" }])
         .args(["-C", "codegen-units=1", "-C", "strip=symbols", "-C", "debuginfo=0"])
         .args(["-C", "embed-bitcode=yes", "--cap-lints", "allow"])
         .arg("--out-dir")

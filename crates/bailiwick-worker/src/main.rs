@@ -8,13 +8,19 @@
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod boundary;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod broker;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod child;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod keeper;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod launcher;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod namespaces;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod reaper;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod switches;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod sys;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -13,8 +13,18 @@ use crate::launcher;
 use crate::sys::{self, Channel, Errno};
 use crate::tree;
 
+/// What differs between sessions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Circumstances {
+    /// It lies in a pid namespace, where numbers are not those of the host. The worker finds these, and says when it has,
+    /// for after a wait nobody can.
+    pub(crate) is_isolated: bool,
+    /// It lies in a mount view, where directories that were opened by the host are reached on the host's mounts.
+    pub(crate) has_view: bool,
+}
+
 /// Serves commands until the worker closes the channel.
-pub(crate) fn serve(socket: OwnedFd) -> ! {
+pub(crate) fn serve(socket: OwnedFd, circumstances: Circumstances) -> ! {
     let mut channel = Channel::new(socket);
     let done = sys::set_subreaper()
         .and_then(|()| sys::set_name(c"bailiwick-reap"))
@@ -25,7 +35,9 @@ pub(crate) fn serve(socket: OwnedFd) -> ! {
     let mut stack = Stack::new();
     while let Ok(Some(message)) = channel.receive(true) {
         let served = match Request::decode(&message.bytes) {
-            Ok(Request::Spawn(spawn)) => run(&mut channel, spawn, message.descriptors, &mut stack),
+            Ok(Request::Spawn(spawn)) => {
+                run(&mut channel, circumstances, spawn, message.descriptors, &mut stack)
+            }
             _ => Err(Errno::PROTO),
         };
         // Without a worker there is nobody to tell; the keeper ends what is left.
@@ -36,11 +48,25 @@ pub(crate) fn serve(socket: OwnedFd) -> ! {
     sys::exit_now(0)
 }
 
-fn run(channel: &mut Channel, spawn: Spawn, descriptors: Vec<OwnedFd>, stack: &mut Stack) -> sys::Result<()> {
+fn run(
+    channel: &mut Channel,
+    circumstances: Circumstances,
+    spawn: Spawn,
+    descriptors: Vec<OwnedFd>,
+    stack: &mut Stack,
+) -> sys::Result<()> {
     let command = spawn.command;
     let started = <[OwnedFd; 4]>::try_from(descriptors)
         .map_err(|_| Failure { step: Step::Message, errno: Errno::PROTO })
-        .and_then(|descriptors| {
+        .and_then(|mut descriptors| {
+            if circumstances.has_view {
+                let [streams @ .., directory] = &mut descriptors;
+                *directory = reopen(directory, &spawn.directory)
+                    .map_err(|errno| Failure { step: Step::WorkingDirectory, errno })?;
+                for stream in streams {
+                    reopen_null(stream).map_err(|errno| Failure { step: Step::Descriptors, errno })?;
+                }
+            }
             let prepared = Prepared::new(spawn).map_err(|errno| Failure { step: Step::Message, errno })?;
             child::start(&prepared, &descriptors, stack)
         });
@@ -54,9 +80,10 @@ fn run(channel: &mut Channel, spawn: Spawn, descriptors: Vec<OwnedFd>, stack: &m
     let start_time = tree::stat(pid).map_or(0, |stat| stat.start_time);
     let event = Event::Started { command, pid: u32::try_from(pid).unwrap_or(0), start_time };
     say(channel, &event, vec![pidfd])?;
-    // Where `/proc` cannot be read inside, the worker looks; until it has, the number must stay this process's.
-    if start_time == 0 && channel.receive(true)?.is_none() {
-        return Err(Errno::PROTO);
+    // In a read scope `/proc` cannot be read from here, either.
+    let is_unseen = start_time == 0;
+    if (circumstances.is_isolated || is_unseen) && channel.receive(true)?.is_none() {
+        return Err(Errno::PIPE);
     }
 
     let mut descendants: u32 = 0;
@@ -89,6 +116,34 @@ fn run(channel: &mut Channel, spawn: Spawn, descriptors: Vec<OwnedFd>, stack: &m
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// Opens a directory again on the mounts of the view. From one on the host's mounts a command would reach all that lies
+/// beside it there.
+///
+/// # Errors
+/// `ESTALE` where the path names something else in the view.
+fn reopen(directory: &OwnedFd, path: &[u8]) -> sys::Result<OwnedFd> {
+    use std::os::fd::AsRawFd as _;
+    // The filter leaves no call that refuses links on the way; that it is the same directory is compared.
+    let flags = sys::O_PATH | sys::O_DIRECTORY | sys::O_NOFOLLOW;
+    let found = sys::open_at(sys::AT_FDCWD, &sys::c_path(path)?, flags, 0)?;
+    let [given, seen] = [sys::look(directory.as_raw_fd())?, sys::look(found.as_raw_fd())?];
+    if (given.device, given.inode) == (seen.device, seen.inode) { Ok(found) } else { Err(Errno::STALE) }
+}
+
+/// Replaces the null device by the same one on the mounts of the view: on the host's, its mode and owner could be changed
+/// through the descriptor.
+fn reopen_null(stream: &mut OwnedFd) -> sys::Result<()> {
+    use std::os::fd::AsRawFd as _;
+    const CHARACTER_DEVICE: u16 = 0o020_000;
+    const TYPE: u16 = 0o170_000;
+    const NULL: (u32, u32) = (1, 3);
+    let seen = sys::look(stream.as_raw_fd())?;
+    if seen.mode & TYPE == CHARACTER_DEVICE && seen.stands_for == NULL {
+        *stream = sys::open_at(sys::AT_FDCWD, c"/dev/null", sys::O_RDWR, 0)?;
+    }
+    Ok(())
 }
 
 /// Sends an event and waits until it is sent: a reaper has nothing else to do.

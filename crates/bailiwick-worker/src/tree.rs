@@ -3,9 +3,14 @@
 //! A walk is a snapshot of something that moves: a process may fork, end or be re-parented while it is
 //! read. So nothing here concludes that a tree is empty; that is said only by `wait` with no child left,
 //! in a process that inherits every orphan.
+//!
+//! All numbers here are those of the `/proc` that this process sees, which is the host's. In a pid namespace
+//! they are not the numbers that system calls take, so a process is signalled by its directory in `/proc`.
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::Read as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use bailiwick_wire::Process;
 
@@ -22,6 +27,63 @@ pub(crate) struct Stat {
 /// Reads a process's name, state and start time; `None` when it is gone.
 pub(crate) fn stat(pid: i32) -> Option<Stat> {
     parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The number of this process in `/proc`.
+///
+/// # Errors
+/// There is no `/proc`.
+pub(crate) fn own() -> sys::Result<i32> {
+    let link = fs::read_link("/proc/self").map_err(|_| Errno::NOSYS)?;
+    link.to_str().and_then(|name| name.parse().ok()).ok_or(Errno::NOSYS)
+}
+
+/// The number in `/proc` of the process that a descriptor names; `None` when it has been waited for.
+pub(crate) fn number_of(pidfd: &OwnedFd) -> Option<i32> {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+    line.trim().parse().ok().filter(|pid| *pid > 0)
+}
+
+/// The number in `/proc` of a child of this process, which has not waited for it.
+pub(crate) fn number_of_child(pid: i32) -> Option<i32> {
+    number_of(&sys::pidfd_open(pid).ok()?)
+}
+
+/// A process of `/proc`, held: signalling it reaches no other one, whatever becomes of its number.
+struct Held(OwnedFd);
+
+impl Held {
+    fn open(pid: i32) -> sys::Result<Self> {
+        const SRCH: Errno = Errno(3);
+        let path = std::ffi::CString::new(format!("/proc/{pid}")).map_err(|_| SRCH)?;
+        sys::open_at(sys::AT_FDCWD, &path, sys::O_DIRECTORY, 0).map(Self).map_err(|_| SRCH)
+    }
+
+    fn stat(&self) -> Option<Stat> {
+        let mut line = Vec::new();
+        let file = sys::open_at(self.0.as_raw_fd(), c"stat", 0, 0).ok()?;
+        fs::File::from(file).read_to_end(&mut line).ok()?;
+        parse_stat(&line)
+    }
+}
+
+/// Continues a process if it is stopped.
+pub(crate) fn resume(pid: i32) {
+    const SIGCONT: i32 = 18;
+    if let Ok(held) = Held::open(pid)
+        && held.stat().is_some_and(|stat| stat.state == b'T')
+    {
+        // It may have been killed since.
+        sys::may_fail(sys::pidfd_signal(&held.0, SIGCONT));
+    }
+}
+
+/// Kills a process of `/proc`.
+pub(crate) fn kill(pid: i32) {
+    const SIGKILL: i32 = 9;
+    // It may be gone.
+    sys::may_fail(Held::open(pid).and_then(|held| sys::pidfd_signal(&held.0, SIGKILL)));
 }
 
 /// The name may hold spaces and parentheses, so fields count from the last `)`.
@@ -49,7 +111,7 @@ fn children(pid: i32, into: &mut Vec<i32>) {
 
 /// Whether this kernel lists children.
 pub(crate) fn readable() -> bool {
-    fs::read(format!("/proc/{0}/task/{0}/children", sys::process_id())).is_ok()
+    own().is_ok_and(|own| fs::read(format!("/proc/{own}/task/{own}/children")).is_ok())
 }
 
 /// Direct children of a process.
@@ -61,7 +123,7 @@ pub(crate) fn children_of(pid: i32) -> Vec<i32> {
 
 /// Direct children of this process.
 pub(crate) fn own_children() -> Vec<i32> {
-    children_of(sys::process_id())
+    own().map(children_of).unwrap_or_default()
 }
 
 /// Which processes below the root are the session's own: walked through, but not listed.
@@ -131,11 +193,10 @@ pub(crate) fn below(root: i32, own: &Own, command_of: impl Fn(i32) -> u64) -> Ve
 /// `ESRCH` when it is gone.
 pub(crate) fn signal(process: &Process, signal: i32) -> sys::Result<()> {
     const SRCH: Errno = Errno(3);
-    let pid = i32::try_from(process.pid).map_err(|_| SRCH)?;
-    let pidfd = sys::pidfd_open(pid)?;
+    let held = Held::open(i32::try_from(process.pid).map_err(|_| SRCH)?)?;
     // The descriptor names one process for good, so comparing after it was made leaves no window.
-    match stat(pid) {
-        Some(stat) if stat.start_time == process.start_time => sys::pidfd_signal(&pidfd, signal),
+    match held.stat() {
+        Some(stat) if stat.start_time == process.start_time => sys::pidfd_signal(&held.0, signal),
         _ => Err(SRCH),
     }
 }

@@ -46,4 +46,7 @@ pub use session::{
     Captured, Child, ChildStderr, ChildStdin, ChildStdout, CloseReport, ClosedProcess, Command, CommandId,
     Ending, Mark, Output, Process, Replace, Session, SessionBuilder, Stdio, WhenBusy,
 };
+#[cfg(feature = "_test-image")]
+#[doc(hidden)]
+pub use worker::TestImage;
 pub use worker::{Enforcement, Kept, Standing};

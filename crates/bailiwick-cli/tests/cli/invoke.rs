@@ -9,7 +9,7 @@ use bailiwick_test::{World, process, tool, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// What every host of this version must accept.
+/// What a host without namespaces must accept, and no other.
 pub(crate) const GAPS: [&str; 4] = ["--accept", "metadata", "--accept", "named-sockets"];
 
 /// What there is to see of a call that has ended.
@@ -93,6 +93,20 @@ fn prepare(command: &mut Command, world: &World) {
         .stdin(Stdio::null());
 }
 
+/// The same command on a host without namespaces: in a user namespace that may make none.
+pub(crate) fn without_namespaces(command: &Command) -> Command {
+    const LIMIT: &str = "for kind in user mnt pid ipc uts net; do \
+                         echo 0 > /proc/sys/user/max_${kind}_namespaces || exit 99; done; exec \"$@\"";
+    let mut limited = Command::new("unshare");
+    limited.args(["--user", "--map-current-user", "--keep-caps", "/bin/sh", "-c", LIMIT, "sh"]);
+    limited.arg(command.get_program()).args(command.get_args()).env_clear().stdin(Stdio::null());
+    limited.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    if let Some(directory) = command.get_current_dir() {
+        limited.current_dir(directory);
+    }
+    limited
+}
+
 /// Runs a command to its end.
 #[track_caller]
 pub(crate) fn outcome(command: &mut Command) -> Outcome {
@@ -126,6 +140,12 @@ impl Call {
         shell.args(["-c", "exec \"$@\" 3>\"$0\""]).arg(&status).arg(tool("bailiwick"));
         shell.args(["run", "--json-status", "3"]).args(options).arg("--");
         Self { shell, status }
+    }
+
+    /// On a host without namespaces.
+    pub(crate) fn without_namespaces(mut self) -> Self {
+        self.shell = without_namespaces(&self.shell);
+        self
     }
 
     /// Runs this command to its end.
@@ -202,7 +222,10 @@ impl Alive {
     /// The process whose pid the file holds.
     #[track_caller]
     pub(crate) fn in_file(path: impl AsRef<Path>) -> Self {
-        let pid = line_in(path).parse().unwrap();
+        let path = path.as_ref();
+        let inside = line_in(path).parse().unwrap();
+        let world = path.parent().and_then(Path::parent).unwrap();
+        let pid = process::number_of(world, inside).unwrap_or_else(|| panic!("{inside} is not alive"));
         let start_time = process::start_time(pid).unwrap_or_else(|| panic!("{pid} is not alive"));
         Self { pid, start_time }
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use bailiwick_test::{Need, cases, fixture, process::GENEROUS, requires, user_cases, wait_until};
 
-use crate::invoke::{Call, GAPS, bailiwick, below, home, outcome};
+use crate::invoke::{Call, GAPS, bailiwick, below, home, outcome, without_namespaces};
 
 cases! {
     fn nothing_stays_however_the_run_ends(world: &World) {
@@ -147,7 +147,7 @@ user_cases! {
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
         Call::new(world, &options).end(&["true"]).assert_exited(0);
         // Not of this test, but of every one as a plain user: gaps must be accepted by name here too.
-        outcome(bailiwick(world).arg("run").args(&GAPS[..2]).args(["--", "true"]))
+        outcome(&mut without_namespaces(bailiwick(world).arg("run").args(&GAPS[..2]).args(["--", "true"])))
             .assert_refused("ERR_BAILIWICK_PROTECTION_UNAVAILABLE");
     }
 }

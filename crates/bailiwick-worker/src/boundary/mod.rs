@@ -3,18 +3,33 @@
 //! Order matters: `no_new_privs` comes first, since without it neither Landlock nor seccomp may be
 //! entered by a plain user; the filter comes last, since it forbids calls that the steps before need.
 
+mod mounts;
 mod probe;
 mod seccomp;
+mod view;
 
 use std::os::fd::OwnedFd;
 
 use bailiwick_wire::{Grant, Step};
 
 use crate::child::Failure;
+use crate::switches::{Switch, without};
 use crate::sys::{self, Errno, ResourceLimit};
 
-pub(crate) use probe::{Place, run as probe, try_roots};
+pub(crate) use probe::{Place, named_socket, run as probe, try_roots};
 pub(crate) use seccomp::Instruction;
+pub(crate) use view::{
+    Rules, View, ViewFailure, build as build_view, decode as decode_view, encode as encode_view,
+};
+
+/// What a launcher finds around it, which decides what the filter must refuse.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Circumstances {
+    /// System V objects and message queues are the session's own.
+    pub(crate) has_own_ipc: bool,
+    /// Outside the roots, mounts are read-only.
+    pub(crate) has_view: bool,
+}
 
 fn at<T>(step: Step) -> impl Fn(Errno) -> Result<T, Failure> {
     move |errno| Err(Failure { step, errno })
@@ -29,32 +44,45 @@ fn at<T>(step: Step) -> impl Fn(Errno) -> Result<T, Failure> {
 /// Which step failed.
 pub(crate) fn enter_scope(ruleset: &OwnedFd) -> Result<(), Failure> {
     sys::set_no_new_privs().or_else(at(Step::NoNewPrivs))?;
-    if cfg!(not(without_scope)) {
+    if !without(Switch::Scope) {
         sys::restrict_self(ruleset).or_else(at(Step::Landlock))?;
     }
     Ok(())
 }
 
-/// Enters the confinement of a grant.
+/// Enters the confinement of a grant. Gives the listener of the filter, where it asks a broker.
 ///
 /// # Errors
 /// Which step failed; the caller must end.
-pub(crate) fn enter_grant(grant: &Grant, ruleset: &OwnedFd) -> Result<(), Failure> {
+pub(crate) fn enter_grant(
+    grant: &Grant,
+    circumstances: Circumstances,
+    ruleset: &OwnedFd,
+) -> Result<Option<OwnedFd>, Failure> {
     // A dump would be written by the kernel, beside all confinement of the program that crashed.
-    if cfg!(not(without_hygiene)) {
+    if !without(Switch::Hygiene) {
         sys::set_limit(sys::CORE, ResourceLimit { soft: 0, hard: 0 }).or_else(at(Step::Limits))?;
     }
-    if cfg!(not(without_landlock)) {
+    if !without(Switch::Landlock) {
         sys::restrict_self(ruleset).or_else(at(Step::Landlock))?;
     }
-    if cfg!(not(without_capabilities)) {
+    if !without(Switch::Capabilities) {
         drop_capabilities().or_else(at(Step::Capabilities))?;
     }
-    if cfg!(not(without_seccomp)) {
-        let policy = seccomp::FilterPolicy { network: grant.network, sysv_ipc: grant.sysv_ipc };
-        sys::install_filter(&seccomp::program(policy)).or_else(at(Step::Seccomp))?;
+    if !without(Switch::Seccomp) {
+        let sysv_ipc = grant.sysv_ipc || circumstances.has_own_ipc;
+        // A broker judges by mounts: without a view all of them are writable.
+        let has_broker = grant.broker && circumstances.has_view && !without(Switch::SocketBroker);
+        let program =
+            |broker| seccomp::program(seccomp::FilterPolicy { network: grant.network, sysv_ipc, broker });
+        // A process has one listener at most, and the host may live under somebody's. What is lacking then is found
+        // by trying.
+        if has_broker && let Ok(listener) = sys::install_listening_filter(&program(true)) {
+            return Ok(Some(listener));
+        }
+        sys::install_filter(&program(false)).or_else(at(Step::Seccomp))?;
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Drops every capability, and the bounding set where that is permitted.

@@ -111,6 +111,28 @@ pub(crate) fn chmod_at(directory: RawFd, name: &CStr, mode: u32) -> Result<()> {
     named(number::FCHMODAT, directory, name, mode as usize, 0)
 }
 
+/// Sets the times of a file to now (`utimensat(2)`).
+pub(crate) fn set_times(directory: RawFd, name: &CStr) -> Result<()> {
+    named(number::UTIMENSAT, directory, name, 0, 0)
+}
+
+/// Sets owner and group of a file to what they are (`fchownat(2)` with -1).
+pub(crate) fn keep_owner(directory: RawFd, name: &CStr) -> Result<()> {
+    named(number::FCHOWNAT, directory, name, int(-1), int(-1))
+}
+
+/// Sets an extended attribute of a file in a directory (`setxattr(2)`), from which it is reached.
+pub(crate) fn set_attribute(directory: RawFd, name: &CStr) -> Result<()> {
+    fchdir(directory)?;
+    // SAFETY: C strings; a value without bytes.
+    let tried = unsafe {
+        call(number::SETXATTR, [name.as_ptr() as usize, c"user.probe".as_ptr() as usize, 0, 0, 0, 0])
+    };
+    let root = open_at(AT_FDCWD, c"/", O_DIRECTORY, 0)?;
+    fchdir(root.as_raw_fd())?;
+    tried.map(drop)
+}
+
 /// `renameat(2)`.
 pub(crate) fn rename_at(from: RawFd, name: &CStr, to: RawFd, new: &CStr) -> Result<()> {
     // SAFETY: both names are C strings.

@@ -5,24 +5,38 @@
 //! `libc` crate. x86-64 only: the image is not built for another architecture.
 #![expect(unsafe_code, reason = "system calls that std does not offer; each with its preconditions")]
 
+mod caller;
 mod channel;
 mod credentials;
 mod file;
+mod listen;
+mod mount;
 mod process;
+mod segment;
 mod signal;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use caller::{
+    Alarm, connect, connect_here, family, handle_alarms, is_read_only, listen_here, open_thread, read_memory,
+    send_timeout, take_descriptor, waits,
+};
 pub(crate) use channel::{Channel, Received, UnixAddress, bind_abstract, poll, socket_pair};
 pub(crate) use credentials::{
     Capabilities, capabilities, clear_capabilities, drop_bounding, has_bounding, install_filter,
-    no_new_privs, restrict_self, set_dumpable, set_name, set_no_new_privs, set_subreaper, subreaper,
+    keep_capabilities, no_new_privs, restrict_self, set_dumpable, set_name, set_no_new_privs, set_subreaper,
+    subreaper,
 };
 pub(crate) use file::*;
-pub(crate) use process::{
-    CORE, OPEN_FILES, ResourceLimit, Waited, clone_child, detach, exit_now, kill, limit, pidfd_open,
-    pidfd_signal, process_id, set_limit, setsid, wait,
+pub(crate) use listen::{
+    Question, Questions, Slot, answer, answer_synchronously, install_listening_filter, is_unused, is_waiting,
 };
+pub(crate) use mount::*;
+pub(crate) use process::{
+    CLONE_PARENT, CORE, OPEN_FILES, ResourceLimit, Waited, clone_child, detach, exit_now, kill, limit,
+    pidfd_open, pidfd_signal, process_id, set_limit, setsid, user_and_group, wait,
+};
+pub(crate) use segment::{make_segment, reaches_segment};
 pub(crate) use signal::{SignalFd, block_all_signals, default_dispositions, set_mask, wait_for_child_signal};
 
 use std::ffi::c_long;
@@ -34,11 +48,13 @@ pub(crate) struct Errno(pub(crate) i32);
 impl Errno {
     pub(crate) const PERM: Self = Self(1);
     pub(crate) const NOENT: Self = Self(2);
+    pub(crate) const SRCH: Self = Self(3);
     pub(crate) const INTR: Self = Self(4);
     pub(crate) const BADF: Self = Self(9);
     pub(crate) const CHILD: Self = Self(10);
     pub(crate) const AGAIN: Self = Self(11);
     pub(crate) const ACCES: Self = Self(13);
+    pub(crate) const FAULT: Self = Self(14);
     pub(crate) const EXIST: Self = Self(17);
     pub(crate) const NOTDIR: Self = Self(20);
     pub(crate) const ISDIR: Self = Self(21);
@@ -48,10 +64,14 @@ impl Errno {
     pub(crate) const NOSYS: Self = Self(38);
     pub(crate) const OPNOTSUPP: Self = Self(95);
     pub(crate) const PIPE: Self = Self(32);
+    pub(crate) const CONNABORTED: Self = Self(103);
     pub(crate) const CONNRESET: Self = Self(104);
+    pub(crate) const CONNREFUSED: Self = Self(111);
     pub(crate) const PROTO: Self = Self(71);
     pub(crate) const NOTEMPTY: Self = Self(39);
     pub(crate) const TIMEDOUT: Self = Self(110);
+    pub(crate) const INPROGRESS: Self = Self(115);
+    pub(crate) const STALE: Self = Self(116);
 
     fn last() -> Self {
         Self(std::io::Error::last_os_error().raw_os_error().unwrap_or(Self::PROTO.0))
@@ -119,6 +139,10 @@ pub(crate) mod number {
         PRLIMIT64 = 302, PROCESS_VM_READV = 310, SECCOMP = 317, BPF = 321, USERFAULTFD = 323, EXECVE = 59,
         KEYCTL = 250, PIDFD_SEND_SIGNAL = 424, IO_URING_SETUP = 425, OPEN_TREE = 428, PIDFD_OPEN = 434,
         CLOSE_RANGE = 436, OPENAT2 = 437, LANDLOCK_RESTRICT_SELF = 446, MEMFD_CREATE = 319, PTRACE = 101,
-        FACCESSAT2 = 439,
+        FACCESSAT2 = 439, SETNS = 308, MOVE_MOUNT = 429, FSOPEN = 430, FSCONFIG = 431, FSMOUNT = 432,
+        MOUNT_SETATTR = 442, STATX = 332, LANDLOCK_ADD_RULE = 445, UTIMENSAT = 280, SETXATTR = 188, FCHOWNAT = 260,
+        SHMAT = 30, GETEUID = 107, GETEGID = 108,
+        MMAP = 9, GETSOCKOPT = 55, FSTATFS = 138, GETTID = 186, TIMER_CREATE = 222, TIMER_SETTIME = 223,
+        TIMER_DELETE = 226, KCMP = 312, PIDFD_GETFD = 438,
     }
 }

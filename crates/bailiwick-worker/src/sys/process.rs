@@ -6,19 +6,19 @@ use super::{Errno, Result, call, int, number, owned, retry};
 
 const SIGCHLD: usize = 17;
 /// The child becomes a child of the caller's parent.
-const CLONE_PARENT: usize = 0x8000;
+pub(crate) const CLONE_PARENT: usize = 0x8000;
 const WNOHANG: i32 = 1;
 const WUNTRACED: i32 = 2;
 /// Also children that do not send SIGCHLD (`clone` with another exit signal, or none).
 const __WALL: i32 = 0x4000_0000;
 
-/// Makes a copy of this process; `true` in the child.
+/// Makes a copy of this process, with `CLONE_PARENT` or in new namespaces (`CLONE_NEW*`); `None` in the copy.
 ///
 /// # Safety
 /// The process must have a single thread, and every descriptor that the child must not keep has to be
 /// closed there.
-pub(crate) unsafe fn clone_child(sibling: bool) -> Result<Option<i32>> {
-    let flags = SIGCHLD | if sibling { CLONE_PARENT } else { 0 };
+pub(crate) unsafe fn clone_child(flags: usize) -> Result<Option<i32>> {
+    let flags = SIGCHLD | flags;
     // SAFETY: no memory is shared and no new stack is given, so both sides continue as after fork(2).
     let pid = unsafe { call(number::CLONE, [flags, 0, 0, 0, 0, 0]) }?;
     match i32::try_from(pid) {
@@ -101,6 +101,12 @@ fn small(number: std::ffi::c_long) -> i32 {
 /// This process.
 pub(crate) fn process_id() -> i32 {
     small(number::GETPID)
+}
+
+/// Effective user and group of this process.
+pub(crate) fn user_and_group() -> (u32, u32) {
+    let id = |call| u32::try_from(small(call)).unwrap_or(0);
+    (id(number::GETEUID), id(number::GETEGID))
 }
 
 /// Ends this process without running anything of the runtime.

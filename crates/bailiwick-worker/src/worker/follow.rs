@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd as _, RawFd};
 
 use bailiwick_wire::{Event, Process};
 
-use super::{Holds, Reaper, Stop, Worker};
+use super::{Holds, Pid, Reaper, Stop, Worker};
 use crate::launcher;
 use crate::sys::{self, Errno, Received, Waited};
 use crate::tree::{self, Own};
@@ -18,12 +18,7 @@ const ESRCH: Errno = Errno(3);
 /// Continues children that a command of the session stopped: their parent, which shares its memory with
 /// them meanwhile, waits for them and could not be told.
 pub(super) fn resume_children(parents: &[i32]) {
-    for child in parents.iter().flat_map(|parent| tree::children_of(*parent)) {
-        if tree::stat(child).is_some_and(|stat| stat.state == b'T') {
-            // It may have been killed since.
-            sys::may_fail(sys::kill(child, SIGCONT));
-        }
-    }
+    parents.iter().flat_map(|parent| tree::children_of(*parent)).for_each(tree::resume);
 }
 
 impl Worker {
@@ -50,6 +45,8 @@ impl Worker {
     fn reaper_said(&mut self, index: usize, message: Received) -> Result<(), Stop> {
         let Some(reaper) = self.reapers.get_mut(index) else { return Ok(()) };
         if let Some(pid) = launcher::read_hello(&message.bytes) {
+            let pid = self.pid_of(pid);
+            let Some(reaper) = self.reapers.get_mut(index) else { return Ok(()) };
             reaper.pid = pid;
             reaper.holds = Holds::Nothing;
             if let Some(epoch) = self.epochs.get_mut(&reaper.epoch) {
@@ -57,25 +54,34 @@ impl Worker {
             }
             return Ok(());
         }
-        let mut event = Event::decode(&message.bytes).map_err(|_| Stop::HostGone)?;
-        let mut bytes = message.bytes;
+        let Received { mut bytes, descriptors } = message;
+        let mut event = Event::decode(&bytes).map_err(|_| Stop::HostGone)?;
         let Holds::Command(held) = reaper.holds else { return Ok(()) };
         if let Some(entry) = self.commands.get_mut(&held) {
             entry.request = None;
         }
+        let mut is_changed = false;
         let done = match &mut event {
             Event::Started { command, pid, start_time } if *command == held => {
-                if let Some(entry) = self.commands.get_mut(command) {
-                    entry.pid = i32::try_from(*pid).unwrap_or(0);
-                    entry.pidfd = message.descriptors.into_iter().next();
+                let own = i32::try_from(*pid).unwrap_or(0);
+                let mut numbers = Pid { own, shown: own };
+                let pidfd = descriptors.into_iter().next();
+                let is_isolated = self.isolation.has(sys::CLONE_NEWPID);
+                if is_isolated {
+                    numbers.shown = pidfd.as_ref().and_then(tree::number_of).unwrap_or(0);
+                    *pid = u32::try_from(numbers.shown).unwrap_or(0);
                 }
-                // It lies in a read scope and could not look. It waits for a word, so that the number stays what it is.
-                if *start_time == 0 {
-                    *start_time =
-                        i32::try_from(*pid).ok().and_then(tree::stat).map_or(0, |stat| stat.start_time);
-                    // One that was killed meanwhile needs none.
-                    sys::may_fail(reaper.channel.send(vec![launcher::SEEN], Vec::new()));
-                    bytes = event.encode();
+                // A reaper in a read scope cannot look into `/proc`.
+                if is_isolated || *start_time == 0 {
+                    *start_time = tree::stat(numbers.shown).map_or(0, |stat| stat.start_time);
+                    // Only now may it wait for the command, after which nobody could tell these numbers. If it is gone,
+                    // its end says so.
+                    sys::may_fail(reaper.channel.send(vec![launcher::NUMBERED], Vec::new()));
+                    is_changed = true;
+                }
+                if let Some(entry) = self.commands.get_mut(command) {
+                    entry.pid = numbers;
+                    entry.pidfd = pidfd;
                 }
                 false
             }
@@ -98,7 +104,9 @@ impl Worker {
             }
             self.commands.remove(&held);
         }
-        // As it came, but for a start time: the host reads it, and there is nothing else to add.
+        if is_changed {
+            bytes = event.encode();
+        }
         Ok(self.control.send(bytes, Vec::new())?)
     }
 
@@ -114,13 +122,13 @@ impl Worker {
         }
         // Its descendants come here when the kernel has finished with it, which is after its
         // descriptors were closed; until then an empty list of children proves nothing.
-        self.dying.insert(reaper.pid);
+        self.dying.insert(reaper.pid.own);
         let mut unknown = false;
         if let Some(entry) = self.commands.get_mut(&command) {
             entry.lost = true;
             // It never said whether the command started. Nobody will be given a handle, so should it run,
             // it is ended.
-            unknown = entry.pid == 0;
+            unknown = entry.pid.own == 0;
             entry.ending |= unknown;
             entry.exited |= unknown;
         }
@@ -133,20 +141,26 @@ impl Worker {
 
     /// Takes off children that ended or stopped.
     pub(super) fn reap(&mut self) -> Result<(), Stop> {
+        let mut ended = false;
         while let Ok(Some(child)) = sys::wait(false, true) {
             if child.stopped() {
                 self.resume(child.pid);
                 continue;
             }
+            ended = true;
             // What a killed reaper said, and the end of its channel, came before its own end and that of
             // anything that came here from it, but may not have been read yet.
             self.read_reapers(None)?;
             // Only a command that is about to start can hold the channel open for longer, as its copy.
-            if let Some(index) = self.reapers.iter().position(|reaper| reaper.pid == child.pid) {
+            if let Some(index) = self.reapers.iter().position(|reaper| reaper.pid.own == child.pid) {
                 self.reaper_lost(index, false)?;
             }
             self.dying.remove(&child.pid);
             self.adopted_ended(child)?;
+        }
+        if ended {
+            // The last process with a filter is below a child of the worker, or is one.
+            self.end_brokers();
         }
         self.settle_lost()
     }
@@ -156,11 +170,7 @@ impl Worker {
     fn resume(&self, pid: i32) {
         // Most are not traced.
         sys::may_fail(sys::detach(pid));
-        let own = match self.own() {
-            Own::Listed(pids) => pids.contains(&pid),
-            Own::Children | Own::Nothing => true,
-        };
-        if own {
+        if !self.adopts() || self.known().any(|known| known.own == pid) {
             // It may have been killed since.
             sys::may_fail(sys::kill(pid, SIGCONT));
         }
@@ -170,20 +180,20 @@ impl Worker {
     /// program or ends.
     pub(super) fn starting(&self) -> Vec<i32> {
         let is_starting = |reaper: &&Reaper| match reaper.holds {
-            Holds::Command(command) => self.commands.get(&command).is_some_and(|entry| entry.pid == 0),
+            Holds::Command(command) => self.commands.get(&command).is_some_and(|entry| entry.pid.own == 0),
             Holds::Starting | Holds::Nothing => false,
         };
-        let reapers = self.reapers.iter().filter(is_starting).map(|reaper| reaper.pid);
+        let reapers = self.reapers.iter().filter(is_starting).map(|reaper| reaper.pid.shown);
         let launchers = self.epochs.values().filter_map(|epoch| epoch.launcher.as_ref());
-        let launchers = launchers.filter(|launcher| !launcher.ready && launcher.pid != 0);
-        reapers.chain(launchers.map(|launcher| launcher.pid)).collect()
+        let launchers = launchers.filter(|launcher| !launcher.ready && launcher.pid.own != 0);
+        reapers.chain(launchers.map(|launcher| launcher.pid.shown)).collect()
     }
 
     fn adopted_ended(&mut self, child: Waited) -> Result<(), Stop> {
         let found = self
             .commands
             .iter_mut()
-            .find(|(_, command)| command.lost && !command.exited && command.pid == child.pid);
+            .find(|(_, command)| command.lost && !command.exited && command.pid.own == child.pid);
         let Some((number, command)) = found else { return Ok(()) };
         command.exited = true;
         command.pidfd = None;
@@ -203,10 +213,15 @@ impl Worker {
             // process id is not known yet, or that appear while they are looked for.
             return Own::Children;
         }
-        let launchers = self.epochs.values().filter_map(|epoch| epoch.launcher.as_ref());
+        Own::Listed(self.known().map(|pid| pid.shown).filter(|pid| *pid != 0).collect())
+    }
+
+    /// The session's own processes below the worker, as far as their numbers are known.
+    fn known(&self) -> impl Iterator<Item = Pid> {
+        let launchers = self.epochs.values().flat_map(|epoch| epoch.launcher.iter().chain(&epoch.builder));
         let launchers = launchers.chain(&self.session).map(|launcher| launcher.pid);
         let known = launchers.chain(self.reapers.iter().map(|reaper| reaper.pid));
-        Own::Listed(known.filter(|pid| *pid != 0).collect())
+        known.chain(self.brokers.iter().map(super::broker::Broker::pid))
     }
 
     /// Commands whose reaper was killed settle together: when the worker has no child left that is not
@@ -248,17 +263,17 @@ impl Worker {
     pub(super) fn processes(&self) -> Vec<Process> {
         let held = |pid| {
             let by_reaper = self.reapers.iter().find_map(|reaper| match reaper.holds {
-                Holds::Command(command) if reaper.pid == pid => Some(command),
+                Holds::Command(command) if reaper.pid.shown == pid => Some(command),
                 _ => None,
             });
             // Of a command that was lost, what still descends from its first process can be told.
             let by_itself = || {
-                let first = |entry: &super::Command| entry.lost && !entry.exited && entry.pid == pid;
+                let first = |entry: &super::Command| entry.lost && !entry.exited && entry.pid.shown == pid;
                 self.commands.iter().find_map(|(command, entry)| first(entry).then_some(*command))
             };
             by_reaper.or_else(by_itself).unwrap_or(0)
         };
-        tree::below(sys::process_id(), &self.own(), held)
+        tree::below(tree::own().unwrap_or(0), &self.own(), held)
     }
 
     pub(super) fn signal(&mut self, request: u64, command: u64, signal: i32, whole: bool) -> Event {

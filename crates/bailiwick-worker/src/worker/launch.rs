@@ -3,18 +3,28 @@
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 
-use bailiwick_wire::{Event, Finding, Outcome, Probe, Step};
+use bailiwick_wire::{Event, Finding, Lacking, Outcome, Part, Probe, Step};
 
-use super::{Command, Holds, Launcher, Reaper, Stop, Worker};
-use crate::launcher;
+use super::socket::NamedSocket;
+use super::{Command, Holds, Launcher, Pid, Reaper, Stop, Worker};
+use crate::boundary::{View, ViewFailure, decode_view};
+use crate::launcher::{self, Surroundings};
+use crate::namespaces::Isolation;
 use crate::sys::{self, Channel, Errno, Received};
+use crate::tree;
 
 /// Reapers kept idle for an epoch; those above are ended. Two cores rarely run more at once, and a
 /// reaper costs about 150 us and 100 KiB when it is needed again.
 const SPARE_REAPERS: usize = 8;
 /// How often a launcher is made again for a waiting command before the command fails: a command of the
 /// same session that keeps killing launchers must not keep another one waiting for ever.
-const LAUNCH_ATTEMPTS: u32 = 16;
+pub(super) const LAUNCH_ATTEMPTS: u32 = 16;
+
+/// Both numbers of a child that has not been waited for.
+pub(super) fn pid_of(isolation: &Isolation, own: i32) -> Pid {
+    let shown = if isolation.has(sys::CLONE_NEWPID) { tree::number_of_child(own).unwrap_or(0) } else { own };
+    Pid { own, shown }
+}
 
 impl Worker {
     /// Makes the session's launcher.
@@ -23,8 +33,53 @@ impl Worker {
         let scope = sys::duplicate_above(scope.as_raw_fd(), 3)?;
         let (ours, theirs) = sys::socket_pair()?;
         let pid = launcher::start_session(theirs, scope)?;
+        let pid = self.pid_of(pid);
         self.session = Some(Launcher { pid, channel: Channel::new(ours), ready: false });
         Ok(())
+    }
+
+    /// Both numbers of a child that has not been waited for.
+    pub(super) fn pid_of(&self, own: i32) -> Pid {
+        pid_of(&self.isolation, own)
+    }
+
+    /// Makes the process that builds the view of an epoch.
+    pub(super) fn start_builder(&mut self, number: u32) -> Result<(), Stop> {
+        let Some(epoch) = self.epochs.get_mut(&number) else { return Ok(()) };
+        let (ours, theirs) = sys::socket_pair()?;
+        let copy = |fd: &OwnedFd| sys::duplicate_above(fd.as_raw_fd(), 3);
+        let pid = launcher::start_builder(theirs, copy(&epoch.plan)?, copy(&epoch.ruleset)?, &epoch.grant)?;
+        let pid = self.pid_of(pid);
+        if let Some(epoch) = self.epochs.get_mut(&number) {
+            epoch.builder = Some(Launcher { pid, channel: Channel::new(ours), ready: false });
+        }
+        Ok(())
+    }
+
+    /// Takes what a builder says. Without a view the grant goes on, and says what it lacks; but a root that is another
+    /// object there than the one that was granted ends it.
+    fn builder_said(&mut self, number: u32, message: Option<Received>) -> Result<(), Stop> {
+        let Some(epoch) = self.epochs.get_mut(&number) else { return Ok(()) };
+        epoch.builder = None;
+        let gone = || Err(ViewFailure { step: Step::Launcher, errno: Errno(0), root: None });
+        let built = message.as_ref().and_then(|message| decode_view(&message.bytes)).unwrap_or_else(gone);
+        match built {
+            Ok(lacking) => {
+                let mut descriptors = message.into_iter().flat_map(|message| message.descriptors);
+                let mut next = || descriptors.next().ok_or(Stop::HostGone);
+                epoch.view =
+                    Some(View { namespace: next()?, root: next()?, outside: next()?, inside: next()? });
+                epoch.lacking.extend(lacking);
+            }
+            Err(ViewFailure { step: step @ Step::MountIdentity, errno, root }) => {
+                self.epochs.remove(&number);
+                return self.tell(&Event::GrantFailed { epoch: number, step, errno: errno.0, root });
+            }
+            Err(ViewFailure { step, errno, .. }) => {
+                epoch.lacking.push(Lacking { part: Part::View, step, errno: errno.0 });
+            }
+        }
+        self.start_launcher(number)
     }
 
     /// Asks the session's launcher for the launcher of an epoch.
@@ -36,13 +91,25 @@ impl Worker {
         let (ours, theirs) = sys::socket_pair()?;
         let copy = |fd: &OwnedFd| sys::duplicate_above(fd.as_raw_fd(), 3);
         let mut descriptors = vec![theirs];
-        for given in [&epoch.ruleset, &epoch.outside, &epoch.inside, &epoch.roots] {
+        let given = [&epoch.ruleset, &epoch.outside, &epoch.inside, &epoch.plan, &epoch.host_process];
+        let of_view =
+            epoch.view.iter().flat_map(|view| [&view.namespace, &view.root, &view.outside, &view.inside]);
+        for given in given.into_iter().chain(of_view) {
             descriptors.push(copy(given)?);
         }
+        let surroundings = Surroundings {
+            abstract_socket: *address,
+            host: self.isolation.host,
+            kinds: self.isolation.kinds,
+            has_view: epoch.view.is_some(),
+            lacking: epoch.lacking.clone(),
+        };
         epoch.attempts += 1;
-        epoch.launcher = Some(Launcher { pid: 0, channel: Channel::new(ours), ready: false });
+        epoch.socket = NamedSocket::listen(&epoch.outside, number);
+        epoch.launcher = Some(Launcher { pid: Pid::default(), channel: Channel::new(ours), ready: false });
         // A session launcher that is gone shows by its end of file, and is made again there.
-        sys::may_fail(session.channel.send(launcher::grant_message(&epoch.grant, address), descriptors));
+        let message = launcher::grant_message(&epoch.grant, &surroundings);
+        sys::may_fail(session.channel.send(message, descriptors));
         Ok(())
     }
 
@@ -59,6 +126,14 @@ impl Worker {
         }
         let numbers: Vec<u32> = self.epochs.keys().copied().collect();
         for number in numbers {
+            if let Some(builder) = self.epochs.get(&number).and_then(|epoch| epoch.builder.as_ref())
+                && ready.contains(&builder.channel.as_raw_fd())
+            {
+                match builder.channel.receive(false) {
+                    Err(Errno::AGAIN) => {}
+                    received => self.builder_said(number, received.ok().flatten())?,
+                }
+            }
             let Some(launcher) = self.epochs.get_mut(&number).and_then(|epoch| epoch.launcher.as_mut())
             else {
                 continue;
@@ -69,7 +144,7 @@ impl Worker {
             sys::may_fail(launcher.channel.flush());
             match launcher.channel.receive(false) {
                 Err(Errno::AGAIN) => {}
-                Ok(Some(message)) => self.launcher_said(number, &message)?,
+                Ok(Some(message)) => self.launcher_said(number, message)?,
                 Ok(None) | Err(_) => self.launcher_lost(number)?,
             }
         }
@@ -84,7 +159,7 @@ impl Worker {
                 session.ready = true;
                 // Only the first one answers the host's request; a later one was announced as replaced.
                 if !std::mem::replace(&mut self.opened, true) {
-                    let worker_pid = u32::try_from(sys::process_id()).unwrap_or(0);
+                    let worker_pid = tree::own().ok().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
                     self.tell(&Event::Ready { version, worker_pid })?;
                 }
                 Ok(())
@@ -111,22 +186,36 @@ impl Worker {
         Ok(())
     }
 
-    fn launcher_said(&mut self, number: u32, message: &Received) -> Result<(), Stop> {
+    fn launcher_said(&mut self, number: u32, mut message: Received) -> Result<(), Stop> {
         let Some(epoch) = self.epochs.get_mut(&number) else { return Ok(()) };
+        if message.bytes == [launcher::LISTENER] {
+            let (Some(listener), Some(view)) = (message.descriptors.pop(), &epoch.view) else {
+                return Ok(());
+            };
+            let copy = |fd: &OwnedFd| sys::duplicate_above(fd.as_raw_fd(), 3);
+            let view = [copy(&view.namespace)?, copy(&view.root)?];
+            return self.add_broker(listener, view);
+        }
         if let Some(pid) = launcher::read_hello(&message.bytes) {
-            epoch.launcher.iter_mut().for_each(|launcher| launcher.pid = pid);
+            let pid = self.pid_of(pid);
+            let epoch = self.epochs.get_mut(&number);
+            epoch.into_iter().flat_map(|epoch| &mut epoch.launcher).for_each(|launcher| launcher.pid = pid);
             return Ok(());
         }
         let event = Event::decode(&message.bytes).map_err(|_| Stop::HostGone)?;
+        epoch.socket = None;
         match event {
-            Event::Granted { epoch: named, mut findings, unusable } => {
-                let orphans = if sys::subreaper() == Ok(true) { Outcome::Held } else { Outcome::Broken };
+            Event::Granted { epoch: named, mut findings, unusable, lacking, has_view } => {
+                let held = |is_so| if is_so { Outcome::Held } else { Outcome::Broken };
+                let orphans = held(sys::subreaper() == Ok(true));
                 findings.push(Finding { probe: Probe::Orphans, outcome: orphans, errno: 0 });
+                let init = held(sys::process_id() == 1);
+                findings.push(Finding { probe: Probe::Init, outcome: init, errno: 0 });
                 match &epoch.findings {
                     None => {
                         epoch.findings = Some(findings.clone());
                         epoch.launcher.iter_mut().for_each(|launcher| launcher.ready = true);
-                        self.tell(&Event::Granted { epoch: named, findings, unusable })?;
+                        self.tell(&Event::Granted { epoch: named, findings, unusable, lacking, has_view })?;
                         self.provide(number, 0)
                     }
                     Some(before) if *before == findings => {
@@ -155,9 +244,15 @@ impl Worker {
     fn launcher_lost(&mut self, number: u32) -> Result<(), Stop> {
         let Some(epoch) = self.epochs.get_mut(&number) else { return Ok(()) };
         epoch.launcher = None;
+        epoch.socket = None;
         if epoch.findings.is_none() {
             self.epochs.remove(&number);
-            return self.tell(&Event::GrantFailed { epoch: number, step: Step::Launcher, errno: 0 });
+            return self.tell(&Event::GrantFailed {
+                epoch: number,
+                step: Step::Launcher,
+                errno: 0,
+                root: None,
+            });
         }
         if epoch.retired || self.closed {
             Ok(())
@@ -207,7 +302,7 @@ impl Worker {
             self.commands.insert(
                 command,
                 Command {
-                    pid: 0,
+                    pid: Pid::default(),
                     pidfd: None,
                     exited: false,
                     lost: false,
@@ -246,7 +341,7 @@ impl Worker {
             let (ours, theirs) = sys::socket_pair()?;
             sys::may_fail(launcher.channel.send(vec![launcher::MAKE_REAPER], vec![theirs]));
             self.reapers.push(Reaper {
-                pid: 0,
+                pid: Pid::default(),
                 epoch: number,
                 channel: Channel::new(ours),
                 holds: Holds::Starting,

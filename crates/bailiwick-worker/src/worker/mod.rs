@@ -7,15 +7,19 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::time::Instant;
 
-use bailiwick_wire::{Event, Finding, Grant, Request, Spawn, Step};
+use bailiwick_wire::{Event, Finding, Grant, Lacking, Request, Spawn, Step};
 
+use crate::boundary::View;
+use crate::namespaces::Isolation;
 use crate::sys::{self, Channel, Errno, Received, SignalFd, UnixAddress};
 use crate::tree::Ending;
 use crate::{keeper, tree};
 
+mod broker;
 mod close;
 mod follow;
 mod launch;
+mod socket;
 
 use close::Closing;
 use follow::resume_children;
@@ -26,10 +30,18 @@ const SWEEP_MS: i32 = 1;
 /// How long a start may take before the worker looks whether it was stopped on the way, in milliseconds.
 const START_MS: i32 = 20;
 
+/// A process by its two numbers: in a pid namespace they differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Pid {
+    /// As system calls of the worker give and take it; `0` until it is known.
+    own: i32,
+    /// As `/proc` of the host shows it, and as the host is told.
+    shown: i32,
+}
+
 /// A launcher's end of its channel, at the worker.
 struct Launcher {
-    /// `0` until it is known.
-    pid: i32,
+    pid: Pid,
     channel: Channel,
     ready: bool,
 }
@@ -39,9 +51,16 @@ struct Epoch {
     ruleset: OwnedFd,
     outside: OwnedFd,
     inside: OwnedFd,
-    /// Holds the paths of the roots.
-    roots: OwnedFd,
+    /// What the view is built from.
+    plan: OwnedFd,
+    host_process: OwnedFd,
+    view: Option<View>,
+    /// The process that builds the view, until it has.
+    builder: Option<Launcher>,
+    lacking: Vec<Lacking>,
     launcher: Option<Launcher>,
+    /// What a launcher tries to reach.
+    socket: Option<socket::NamedSocket>,
     /// What the first launcher found; a later one must find the same.
     findings: Option<Vec<Finding>>,
     attempts: u32,
@@ -57,7 +76,7 @@ enum Holds {
 }
 
 struct Reaper {
-    pid: i32,
+    pid: Pid,
     epoch: u32,
     channel: Channel,
     holds: Holds,
@@ -65,7 +84,7 @@ struct Reaper {
 
 /// A command that was started and has not settled.
 struct Command {
-    pid: i32,
+    pid: Pid,
     pidfd: Option<OwnedFd>,
     exited: bool,
     /// Its reaper was killed: the worker watches its tree, together with all that were lost.
@@ -77,6 +96,7 @@ struct Command {
 }
 
 struct Worker {
+    isolation: Isolation,
     control: Channel,
     signals: SignalFd,
     scope: Option<OwnedFd>,
@@ -84,6 +104,7 @@ struct Worker {
     abstract_socket: Option<(OwnedFd, UnixAddress)>,
     epochs: BTreeMap<u32, Epoch>,
     reapers: Vec<Reaper>,
+    brokers: Vec<broker::Broker>,
     commands: HashMap<u64, Command>,
     waiting: VecDeque<(u64, u32, Received)>,
     /// Killed reapers whose end has not been seen, so whose children are not all here yet.
@@ -114,8 +135,8 @@ impl From<Errno> for Stop {
 }
 
 /// Serves the host until it is gone or the session is closed.
-pub(crate) fn run(control: OwnedFd) -> ! {
-    let stop = match Worker::new(control) {
+pub(crate) fn run(control: OwnedFd, isolation: Isolation) -> ! {
+    let stop = match Worker::new(control, isolation) {
         Ok(mut worker) => {
             let stop = worker.serve();
             worker.freeze();
@@ -133,7 +154,7 @@ pub(crate) fn run(control: OwnedFd) -> ! {
 }
 
 impl Worker {
-    fn new(control: OwnedFd) -> sys::Result<Self> {
+    fn new(control: OwnedFd, isolation: Isolation) -> sys::Result<Self> {
         sys::set_subreaper()?;
         sys::set_name(c"bailiwick-work")?;
         // Each command costs descriptors here; the limit of the commands themselves is put back there.
@@ -141,6 +162,7 @@ impl Worker {
         files.soft = files.hard;
         sys::set_limit(sys::OPEN_FILES, files)?;
         Ok(Self {
+            isolation,
             control: Channel::new(control),
             signals: SignalFd::for_children()?,
             scope: None,
@@ -148,6 +170,7 @@ impl Worker {
             abstract_socket: None,
             epochs: BTreeMap::new(),
             reapers: Vec::new(),
+            brokers: Vec::new(),
             commands: HashMap::new(),
             waiting: VecDeque::new(),
             dying: HashSet::new(),
@@ -173,8 +196,10 @@ impl Worker {
             vec![(self.control.as_raw_fd(), self.control.wants_write()), (self.signals.as_raw_fd(), false)];
         let channels = |launcher: &Launcher| (launcher.channel.as_raw_fd(), launcher.channel.wants_write());
         wanted.extend(self.session.iter().map(channels));
-        wanted.extend(self.epochs.values().filter_map(|epoch| epoch.launcher.as_ref()).map(channels));
+        let of_epochs = self.epochs.values().flat_map(|epoch| epoch.launcher.iter().chain(&epoch.builder));
+        wanted.extend(of_epochs.map(channels));
         wanted.extend(self.reapers.iter().map(|r| (r.channel.as_raw_fd(), r.channel.wants_write())));
+        wanted.extend(self.brokers.iter().filter_map(|b| b.channel()).map(|c| (c.as_raw_fd(), false)));
         let sweeping = self.closing.is_some() || self.commands.values().any(|command| command.ending);
         if !sweeping {
             self.ending = Ending::default();
@@ -195,6 +220,7 @@ impl Worker {
         // Reapers first: an event of a command must reach the host before what is asked about it now.
         self.read_reapers(Some(&ready))?;
         self.read_launchers(&ready)?;
+        self.read_brokers(&ready)?;
         if ready.contains(&self.signals.as_raw_fd()) {
             self.signals.drain();
         }
@@ -259,24 +285,31 @@ impl Worker {
                 self.start_session()
             }
             Request::Grant(grant) => {
-                let (Some(ruleset), Some(outside), Some(inside), Some(roots)) =
-                    (descriptors.next(), descriptors.next(), descriptors.next(), descriptors.next())
-                else {
-                    return Err(Stop::HostGone);
-                };
+                let mut next = || descriptors.next().ok_or(Stop::HostGone);
+                let (ruleset, outside, inside, plan) = (next()?, next()?, next()?, next()?);
+                let host_process = next()?;
                 let epoch = Epoch {
                     grant: grant.clone(),
                     ruleset,
                     outside,
                     inside,
-                    roots,
+                    plan,
+                    host_process,
+                    view: None,
+                    builder: None,
+                    lacking: self.isolation.lacking.into_iter().collect(),
                     launcher: None,
+                    socket: None,
                     findings: None,
                     attempts: 0,
                     retired: false,
                 };
                 self.epochs.insert(grant.epoch, epoch);
-                self.start_launcher(grant.epoch)
+                if self.isolation.permits_views() {
+                    self.start_builder(grant.epoch)
+                } else {
+                    self.start_launcher(grant.epoch)
+                }
             }
             Request::Retire { epoch } => {
                 // With its descriptors: a session may replace its grant any number of times.

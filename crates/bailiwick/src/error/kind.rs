@@ -160,7 +160,7 @@ kinds! {
         "A resource limit is named twice, or its soft value is above its hard value.",
         "Give each resource once, soft value at most the hard value.";
     CommandInvalid "ERR_BAILIWICK_COMMAND_INVALID" retry(false) ran(Nothing)
-        "The program of a command is empty, or an argument holds a NUL byte.",
+        "The program of a command is empty, an argument holds a NUL byte, or a directory was given as a standard stream.",
         "Change the argument at the index in the fields.";
     CommandNotFound "ERR_BAILIWICK_COMMAND_NOT_FOUND" retry(false) ran(Nothing)
         "The program of a command does not exist, nor does it in any directory of the command's `PATH`.",

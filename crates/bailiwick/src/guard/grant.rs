@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::examine::{Basis, Examined, Meet, meet};
 use super::forbidden::Places;
 use super::layers;
-use super::links::{Aim, OtherName, SearchOutcome, Searched, search};
+use super::links::{Aim, Holdings, OtherName, SearchOutcome, Searched, search};
 use super::outlook::Outlook;
 use super::protected::ProtectedSet;
 use super::read::{ReadPin, Reads, Sight};
@@ -38,13 +39,15 @@ pub struct Grant {
     /// Position in `roots` of each root.
     by_key: HashMap<Key, usize>,
     watch: MountWatch,
+    /// Commands have mounts of their own, which are those that were compared: what is mounted later does not reach them.
+    has_view: AtomicBool,
     state: Mutex<State>,
 }
 
 /// What the last full check rests on.
 #[derive(Debug)]
-struct State {
-    basis: Basis,
+pub(super) struct State {
+    pub(super) basis: Basis,
     /// Something has changed since, and no full check has passed after it.
     is_stale: bool,
 }
@@ -61,10 +64,36 @@ impl Grant {
         let (indices, roots): (Vec<_>, Vec<_>) = roots.into_iter().unzip();
         let by_key = roots.iter().enumerate().map(|(position, root)| (root.id().key(), position)).collect();
         let state = Mutex::new(State { basis, is_stale: false });
-        Self { policy, roots, indices, reads: Reads::new(reads), protected, by_key, watch, state }
+        let (reads, has_view) = (Reads::new(reads), AtomicBool::new(false));
+        Self { policy, roots, indices, reads, protected, by_key, watch, has_view, state }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    /// Notes that a copy of the mounts has been made for the commands of this grant. `false` when the mounts have changed
+    /// since they were compared, so that what was copied is not what was compared.
+    ///
+    /// # Errors
+    /// The mounts cannot be asked.
+    pub(crate) fn take_view(&self) -> Result<bool, Error> {
+        let mut state = self.state();
+        if state.is_stale || self.watch.changed().map_err(watch_failed)? {
+            state.basis.known.forget();
+            state.is_stale = true;
+            return Ok(false);
+        }
+        self.has_view.store(true, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    fn has_view(&self) -> bool {
+        self.has_view.load(Ordering::Relaxed)
+    }
+
+    /// Whether the mounts that commands see may have changed.
+    fn mounts_changed(&self) -> Result<bool, Fault> {
+        if self.has_view() { Ok(false) } else { self.watch.changed() }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,7 +175,7 @@ impl Grant {
     /// directories: each is in one other only.
     pub(crate) fn is_untouched(&self) -> bool {
         let Ok(mut state) = self.state.try_lock() else { return false };
-        if state.is_stale || !matches!(self.watch.changed(), Ok(false)) {
+        if state.is_stale || !matches!(self.mounts_changed(), Ok(false)) {
             // Remembered, because asking clears it.
             state.basis.known.forget();
             state.is_stale = true;
@@ -158,10 +187,11 @@ impl Grant {
             return false;
         }
         // A mount can be moved with a directory above it, which shows in none of these.
-        let has_views = (0..state.basis.outlook.views.len())
-            .any(|number| state.basis.outlook.views_of(number).next().is_some());
+        let has_views = !self.has_view()
+            && (0..state.basis.outlook.views.len())
+                .any(|number| state.basis.outlook.views_of(number).next().is_some());
         !has_views
-            && self.reads.is_untouched(&state.basis.outlook, &self.protected)
+            && self.reads.is_untouched(&state.basis.outlook, &self.protected, !self.has_view())
             && self.roots.iter().all(|root| root.check_name().is_ok())
             && self.protected.objects().iter().all(|object| object.pin().is_at_its_name())
     }
@@ -170,9 +200,10 @@ impl Grant {
         let mut walk = Walk::default();
         self.check_chains(&state.basis.outlook, &mut walk)?;
         let roots: Vec<_> = self.numbered().map(|(root, index)| (index, root)).collect();
-        let reads = self.reads.check_quickly(&roots, &self.protected, &state.basis.outlook, &mut walk)?;
+        let outlook = (&state.basis.outlook, !self.has_view());
+        let reads = self.reads.check_quickly(&roots, &self.protected, outlook, &mut walk)?;
         // Remembered, because asking clears it.
-        if self.watch.changed().map_err(watch_failed)? {
+        if self.mounts_changed().map_err(watch_failed)? {
             state.basis.known.forget();
             state.is_stale = true;
         }
@@ -180,7 +211,9 @@ impl Grant {
             state.basis.searched.forget();
             state.is_stale = true;
         }
-        if !state.is_stale && !(reads && self.check_views(&state.basis.outlook, &mut walk)?) {
+        if !state.is_stale
+            && !(reads && (self.has_view() || self.check_views(&state.basis.outlook, &mut walk)?))
+        {
             state.basis.known.forget();
             state.is_stale = true;
         }
@@ -194,6 +227,13 @@ impl Grant {
             return Ok(());
         }
         let state = &mut *state;
+        if self.has_view() {
+            // The mounts are what they were. Only files may have other names.
+            let Basis { outlook, holdings, searched, .. } = &mut state.basis;
+            self.check_links(outlook, holdings, searched)?;
+            state.is_stale = false;
+            return Ok(());
+        }
         settled(&self.watch, || {
             let mut walk = Walk::default();
             let outlook = Outlook::look(&self.protected, &mut walk)?;
@@ -207,38 +247,50 @@ impl Grant {
                     return Err(refusal);
                 }
             }
+            let Basis { holdings, searched, known, .. } = &mut state.basis;
+            self.check_links(&outlook, holdings, searched)?;
             let roots: Vec<(usize, &PinnedDir)> =
                 self.numbered().map(|(root, index)| (index, root)).collect();
-            let Basis { holdings, searched, known, .. } = &mut state.basis;
-            let SearchOutcome { names, stopped } =
-                search(&roots, &outlook, &self.protected, holdings, searched, Aim::Write);
-            if let Some((_, refusal)) = stopped.into_iter().next() {
-                return Err(refusal);
-            }
-            if let Some((index, first)) = names.first()
-                && let Some((root, _)) = self.numbered().find(|(_, number)| number == index)
-                && let Some(object) = self.protected.objects().get(first.target.object)
-            {
-                let same: Vec<OtherName> = names
-                    .iter()
-                    .filter(|(number, name)| number == index && name.target.path == first.target.path)
-                    .map(|(_, name)| name.clone())
-                    .collect();
-                return Err(refusal::linked(*index, root, object, &same));
-            }
             let found = layers::compare(&roots, &outlook, &self.protected, holdings, known)
                 .map_err(|(_, refusal)| refusal)?;
             if let Some(refusal) = layers::first_refusal(&found, &roots, &self.protected) {
                 return Err(refusal);
             }
             let sight = Sight { protected: &self.protected, outlook: &outlook, places: &places };
-            self.reads.check_fully(&roots, &sight, holdings, searched, &mut walk)?;
+            self.reads.check_fully(&roots, &sight, &mut walk)?;
             state.basis.outlook = outlook;
             Ok(())
         })?;
         state.is_stale = false;
         tracing::debug!("the grant was compared again and holds");
         Ok(())
+    }
+
+    /// Refuses when a protected file has another name in a root.
+    fn check_links(
+        &self,
+        outlook: &Outlook,
+        holdings: &mut Holdings,
+        searched: &mut Searched,
+    ) -> Result<(), Error> {
+        let roots: Vec<(usize, &PinnedDir)> = self.numbered().map(|(root, index)| (index, root)).collect();
+        let SearchOutcome { names, stopped } =
+            search(&roots, outlook, &self.protected, holdings, searched, Aim::Write);
+        if let Some((_, refusal)) = stopped.into_iter().next() {
+            return Err(refusal);
+        }
+        if let Some((index, first)) = names.first()
+            && let Some((root, _)) = self.numbered().find(|(_, number)| number == index)
+            && let Some(object) = self.protected.objects().get(first.target.object)
+        {
+            let same: Vec<OtherName> = names
+                .iter()
+                .filter(|(number, name)| number == index && name.target.path == first.target.path)
+                .map(|(_, name)| name.clone())
+                .collect();
+            return Err(refusal::linked(*index, root, object, &same));
+        }
+        self.reads.check_links(outlook, &self.protected, holdings, searched)
     }
 
     /// Each root with its index in the policy.

@@ -36,6 +36,7 @@ mod read;
 mod refusal;
 mod search;
 mod verdict;
+mod view;
 
 use crate::error::{Error, ErrorKind};
 use crate::identity::MountWatch;

@@ -64,6 +64,11 @@ impl Key {
         format!("{}:{}", self.device.0, self.device.1)
     }
 
+    /// Major and minor number of the device.
+    pub(crate) fn numbers(&self) -> (u32, u32) {
+        self.device
+    }
+
     /// The inode number.
     pub(crate) fn inode(&self) -> u64 {
         self.inode

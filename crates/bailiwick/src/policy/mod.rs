@@ -64,10 +64,12 @@ pub struct Policy {
 impl Policy {
     /// Whether a session under this policy must refuse to open on a host that cannot keep `protection`.
     ///
-    /// With [`Network::Allow`] the network is not something to keep.
+    /// With [`Network::Allow`] the network is not something to keep, and neither are named sockets: what a daemon does on
+    /// request it also does for who reaches it by another address.
     #[must_use]
     pub fn requires(&self, protection: Protection) -> bool {
-        if protection == Protection::Network && self.network == Network::Allow {
+        let is_of_the_network = matches!(protection, Protection::Network | Protection::NamedSockets);
+        if is_of_the_network && self.network == Network::Allow {
             return false;
         }
         // Who limits what commands may read wants that to hold.

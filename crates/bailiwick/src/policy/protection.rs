@@ -81,6 +81,8 @@ protections! {
         "No terminal of the host that belongs to the same user is read or written; where this is kept without namespaces, a command cannot open a terminal of its own either.";
     Settlement "settlement" required(true)
         "No process outlives the session, however it detached itself, nor the death of the host or of the worker.";
+    Processes "processes" required(false)
+        "No process outside the session is seen: neither its command line nor that it exists.";
     HiddenState "hidden-state" required(false)
         "Nothing private that the session protects can be read: neither its store nor what the caller named.";
 }
@@ -130,6 +132,19 @@ impl Layer {
         Self::SocketBroker,
     ];
 
+    /// Whether only hosts give it that permit namespaces.
+    #[must_use]
+    pub fn needs_namespaces(self) -> bool {
+        matches!(
+            self,
+            Self::MountView
+                | Self::PidNamespace
+                | Self::IpcNamespace
+                | Self::NetNamespace
+                | Self::SocketBroker
+        )
+    }
+
     /// The name, in kebab-case.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -167,19 +182,19 @@ mod tests {
     }
 
     #[test]
-    fn all_but_hidden_state_is_required_until_accepted() {
+    fn all_that_keeps_the_host_as_it_is_is_required_until_accepted() {
         let mut policy = Policy::default();
         for protection in Protection::ALL {
             assert_eq!(
                 policy.requires(*protection),
-                *protection != Protection::HiddenState,
+                !matches!(protection, Protection::HiddenState | Protection::Processes),
                 "{protection:?}"
             );
         }
         policy.accept.insert(Protection::Metadata);
         assert!(!policy.requires(Protection::Metadata) && policy.requires(Protection::Content));
         policy.network = Network::Allow;
-        assert!(!policy.requires(Protection::Network));
+        assert!(!policy.requires(Protection::Network) && !policy.requires(Protection::NamedSockets));
         policy.read.limit();
         assert!(policy.requires(Protection::HiddenState));
         policy.accept.insert(Protection::HiddenState);

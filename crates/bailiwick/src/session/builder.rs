@@ -190,8 +190,8 @@ impl SessionBuilder {
     /// Runs another worker image than the one built in. For tests of what happens without a layer.
     #[cfg(feature = "_test-image")]
     #[doc(hidden)]
-    pub fn _worker_image(mut self, image: &'static [u8]) -> Self {
-        self.image = Image::Bytes(image);
+    pub fn _worker_image(mut self, image: crate::worker::TestImage) -> Self {
+        self.image = Image::Test(image);
         self
     }
 
@@ -267,18 +267,18 @@ impl SessionBuilder {
             Err(error) => Err(error),
         };
         let grant = granted?;
-        let (keeper, link) = worker::start(self.image, &temporary)?;
+        let grant = Arc::new(grant);
+        let (keeper, link) = worker::start(self.image, &temporary, self.policy.network)?;
         let (shared, ready) = Shared::new(link, keeper);
         tokio::spawn(Arc::clone(&shared).follow());
 
         // From here on the keeper removes the temporary directory.
         let undo = Undo(Some(Arc::clone(&shared)));
-        let epoch = 1;
         let set_up = async {
             set_up(&shared, ready).await?;
-            replace::establish(&shared, epoch, &grant, &store, &temporary).await
+            replace::establish(&shared, &grant, &store, &temporary).await
         };
-        let enforcement = match set_up.await {
+        let (epoch, enforcement) = match set_up.await {
             Ok(enforcement) => enforcement,
             Err(error) => {
                 drop(undo);
@@ -295,7 +295,7 @@ impl SessionBuilder {
             shared,
             active: tokio::sync::RwLock::new(Active {
                 epoch,
-                grant: Arc::new(grant),
+                grant,
                 enforcement,
                 asked: epoch,
                 unanswered: None,

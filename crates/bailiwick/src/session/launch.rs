@@ -56,15 +56,16 @@ async fn start(mut command: Command<'_>, default: &Kind, active: &Active) -> Res
         None => None,
     };
     let root;
-    let (directory, shown): (BorrowedFd<'_>, &Path) = match (&given, active.grant.roots().first()) {
-        (Some(directory), _) => (directory.as_fd(), directory.given()),
-        (None, Some(first)) => (first.as_fd(), first.given()),
+    let directory = match (&given, active.grant.roots().first()) {
+        (Some(directory), _) => directory,
+        (None, Some(first)) => first,
         (None, None) => {
             root = PinnedDir::working_directory("/")?;
-            (root.as_fd(), root.given())
+            &root
         }
     };
-    let environment = environment(session, active, &command, shown);
+    let environment = environment(session, active, &command, directory.given());
+    let (place, directory): (&Path, BorrowedFd<'_>) = (directory.canonical(), directory.as_fd());
 
     let (number, progress) = session.shared.register()?;
     let spawn = Spawn {
@@ -74,6 +75,7 @@ async fn start(mut command: Command<'_>, default: &Kind, active: &Active) -> Res
         args: std::iter::once(&command.program).chain(&command.args).map(|a| a.as_bytes().to_vec()).collect(),
         env: environment.iter().map(|(name, value)| variable(name, value)).collect(),
         limits: limits(session, active),
+        directory: place.as_os_str().as_bytes().to_vec(),
     };
     let size = Size::of(&spawn);
     let descriptors = [stdin.theirs.as_fd(), stdout.theirs.as_fd(), stderr.theirs.as_fd(), directory];

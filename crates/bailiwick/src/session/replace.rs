@@ -3,19 +3,18 @@
 use std::future::{Future, IntoFuture};
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bailiwick_wire::{Event, Request, Unusable};
+use bailiwick_wire::{Event, Request, Step, Unusable};
 use tokio::sync::oneshot;
 
 use super::Session;
 use super::check::{check, issue};
 use super::state::{Progress, Shared, unexpected, worker_lost};
-use crate::error::{Error, ErrorKind, Field, Quoted, Ran};
+use crate::error::{Error, ErrorKind, Field, Quoted, Ran, SystemCall};
 use crate::guard::Grant;
 use crate::identity::PinnedDir;
 use crate::policy::{Protection, ReadScope};
@@ -107,18 +106,24 @@ impl<'s> Replace<'s> {
             retire(&session.shared, *epoch);
             active.unanswered = None;
         }
-        // Never a number that was used before, by whatever came to nothing: what the worker made for that
-        // would be taken for this grant's.
-        active.asked += 1;
-        let epoch = active.asked;
-        let answer = ask(&session.shared, epoch, &grant, &session.store, &session.temporary)?;
-        let (_, answer) = active.unanswered.insert((epoch, answer));
-        let answered = answer.await;
-        active.unanswered = None;
-        let enforcement = judge(&session.shared, epoch, &grant, answered)?;
+        let grant = Arc::new(grant);
+        let mut tries = TRIES;
+        let (epoch, enforcement) = loop {
+            // Never a number that was used before, by whatever came to nothing: what the worker made for that
+            // would be taken for this grant's.
+            active.asked += 1;
+            let epoch = active.asked;
+            let answer = ask(&session.shared, epoch, &grant, &session.store, &session.temporary)?;
+            let (_, answer) = active.unanswered.insert((epoch, answer));
+            let answered = answer.await;
+            active.unanswered = None;
+            if let Some(enforcement) = conclude(&session.shared, epoch, &grant, answered, &mut tries).await? {
+                break (epoch, enforcement);
+            }
+        };
         retire(&session.shared, active.epoch);
         active.epoch = epoch;
-        active.grant = Arc::new(grant);
+        active.grant = grant;
         active.enforcement = enforcement;
         tracing::info!(epoch, roots = active.grant.roots().len(), "write roots replaced");
         Ok(())
@@ -185,13 +190,49 @@ fn retire(shared: &Shared, epoch: u32) {
 /// Has the worker confine itself to a grant, and judges what it found.
 pub(super) async fn establish(
     shared: &Shared,
-    epoch: u32,
-    grant: &Grant,
+    grant: &Arc<Grant>,
     store: &StoreDir,
     temporary: &TemporaryDir,
-) -> Result<Enforcement, Error> {
-    let answer = ask(shared, epoch, grant, store, temporary)?;
-    judge(shared, epoch, grant, answer.await)
+) -> Result<(u32, Enforcement), Error> {
+    let mut tries = TRIES;
+    for epoch in 1.. {
+        let answer = ask(shared, epoch, grant, store, temporary)?.await;
+        if let Some(enforcement) = conclude(shared, epoch, grant, answer, &mut tries).await? {
+            return Ok((epoch, enforcement));
+        }
+    }
+    Err(unexpected())
+}
+
+/// How often a view is made again because the mounts changed after they were compared.
+const TRIES: usize = 8;
+
+/// Decides whether a grant comes into force. `None` when the mounts changed before its view was made: what commands would
+/// see is not what was compared. Then all is compared again, and another view must be made.
+async fn conclude(
+    shared: &Shared,
+    epoch: u32,
+    grant: &Arc<Grant>,
+    answer: Result<Event, oneshot::error::RecvError>,
+    tries: &mut usize,
+) -> Result<Option<Enforcement>, Error> {
+    let has_view = matches!(answer, Ok(Event::Granted { has_view: true, .. }));
+    let enforcement = judge(shared, epoch, grant, answer)?;
+    if !has_view || grant.take_view().inspect_err(|_| retire(shared, epoch))? {
+        return Ok(Some(enforcement));
+    }
+    retire(shared, epoch);
+    *tries -= 1;
+    if *tries == 0 {
+        return Err(Error::new(
+            ErrorKind::RootUnprovable,
+            "the mount table changes faster than it can be compared",
+        )
+        .with_ran(Ran::Nothing)
+        .hint("try again when nothing is being mounted")
+        .retry(true));
+    }
+    check(shared, grant).await.map(|()| None)
 }
 
 /// Asks the worker to confine itself to a grant.
@@ -205,36 +246,44 @@ fn ask(
     let policy = grant.policy();
     let mut directories: Vec<_> = grant.roots().iter().map(PinnedDir::as_fd).collect();
     directories.push(temporary.directory().as_fd());
-    let ruleset = grant_ruleset(&directories, grant.reads(), policy.accept.contains(&Protection::Terminals))?;
+    let terminals = policy.accept.contains(&Protection::Terminals);
+    let (ruleset, handled) = grant_ruleset(&directories, grant.reads(), terminals)?;
+    let pinned = PinnedDir::working_directory(temporary.path())?;
+    let plan = in_memory(&grant.plan(&pinned, store.run_dir()).encode())?;
+    let host = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())
+        .map_err(|errno| {
+        Error::new(ErrorKind::Io, "cannot name this process by a descriptor")
+            .with_ran(Ran::Nothing)
+            .source(SystemCall::new("pidfd_open", "itself", errno))
+    })?;
     let answer = shared.expect_grant(epoch);
     let request = Request::Grant(bailiwick_wire::Grant {
         epoch,
         network: policy.network != crate::policy::Network::Deny,
         sysv_ipc: policy.accept.contains(&Protection::SharedMemory),
         read_scope: grant.reads().is_some(),
+        broker: policy.network != crate::policy::Network::Allow,
+        handled,
         host_pid: std::process::id(),
         sentinel: crate::store::SENTINEL.as_bytes().to_vec(),
     });
-    let roots = list_of_roots(grant)?;
     let descriptors =
-        [ruleset.as_fd(), store.run_dir().as_fd(), temporary.directory().as_fd(), roots.as_fd()];
+        [ruleset.as_fd(), store.run_dir().as_fd(), temporary.directory().as_fd(), plan.as_fd(), host.as_fd()];
     shared.link.send(&request, &descriptors).map_err(|error| worker_lost().source(error))?;
     Ok(answer)
 }
 
-/// A file in memory with the paths of the roots: a message would be too small for thousands of them.
-fn list_of_roots(grant: &Grant) -> Result<std::fs::File, Error> {
+/// A file in memory: a message would be too small for thousands of roots.
+fn in_memory(bytes: &[u8]) -> Result<std::fs::File, Error> {
     let failed = |error: std::io::Error| {
         Error::new(ErrorKind::Io, "cannot keep a list of the write roots in memory")
             .with_ran(Ran::Nothing)
             .source(error)
     };
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
-    let file = rustix::fs::memfd_create(c"bailiwick-roots", flags).map_err(|errno| failed(errno.into()))?;
+    let file = rustix::fs::memfd_create(c"bailiwick-plan", flags).map_err(|errno| failed(errno.into()))?;
     let mut file = std::fs::File::from(file);
-    let paths: Vec<&[u8]> =
-        grant.roots().iter().map(|root| root.canonical().as_os_str().as_bytes()).collect();
-    file.write_all(&paths.join(&0)).map_err(failed)?;
+    file.write_all(bytes).map_err(failed)?;
     Ok(file)
 }
 
@@ -279,8 +328,8 @@ fn judge(
 ) -> Result<Enforcement, Error> {
     let policy = grant.policy();
     match answer.map_err(|_| worker_lost())? {
-        Event::Granted { findings, unusable: roots, .. } => {
-            let enforcement = Enforcement::judge(policy, &findings);
+        Event::Granted { findings, unusable: roots, lacking, .. } => {
+            let enforcement = Enforcement::judge(policy, &findings, &lacking);
             tracing::debug!(epoch, ?findings, "the worker is confined");
             if let Err(error) = enforcement.require(policy) {
                 retire(shared, epoch);
@@ -291,6 +340,21 @@ fn judge(
                 return Err(unusable(grant, first));
             }
             Ok(enforcement)
+        }
+        Event::GrantFailed { step: Step::MountIdentity, root: Some(root), .. } => {
+            let root = usize::try_from(root).ok().and_then(|position| grant.roots().get(position));
+            let given = root.map(|root| root.given().to_owned()).unwrap_or_default();
+            Err(Error::new(
+                ErrorKind::RootIdentityChanged,
+                format!(
+                    "write root names another object than the one that was granted: {}",
+                    Quoted::new(&given)
+                ),
+            )
+            .with_ran(Ran::Nothing)
+            .path("root", given)
+            .hint("somebody renames or mounts there right now: try again when that is over")
+            .retry(true))
         }
         Event::GrantFailed { step, errno, .. } => {
             let error =

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use rustix::fs::{FileType, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::error::{Error, ErrorKind, SystemCall};
@@ -36,7 +37,9 @@ impl Stdio {
 
 /// # Security
 /// A command can do with the descriptor all that its open mode permits, whatever the write roots say: a
-/// file that is open for writing is written, and a terminal can be controlled.
+/// file that is open for writing is written, a terminal can be controlled, and the mode, owner and times of a file change
+/// through a descriptor for reading too. A directory, and a descriptor that only names a path (`O_PATH`), are refused when
+/// the command starts: they would lead out of the confinement.
 impl From<OwnedFd> for Stdio {
     fn from(descriptor: OwnedFd) -> Self {
         Self(Kind::Descriptor(descriptor))
@@ -63,10 +66,39 @@ pub(super) enum Direction {
     Out,
 }
 
+/// Refuses what is no stream: everything beside a directory could be reached from its descriptor.
+fn check(given: &OwnedFd, direction: Direction) -> Result<(), Error> {
+    let failed = |call, errno| {
+        Error::new(ErrorKind::Io, "cannot look at a descriptor that is to be a standard stream")
+            .source(SystemCall::new(call, "", errno))
+    };
+    let flags = rustix::fs::fcntl_getfl(given).map_err(|errno| failed("fcntl", errno))?;
+    let mode = rustix::fs::fstat(given).map_err(|errno| failed("fstat", errno))?.st_mode;
+    let found = if FileType::from_raw_mode(mode).is_dir() {
+        "directory"
+    } else if flags.contains(OFlags::PATH) {
+        "path"
+    } else {
+        return Ok(());
+    };
+    let stream = if direction == Direction::In { "input" } else { "output" };
+    Err(Error::new(
+        ErrorKind::CommandInvalid,
+        format!(
+            "a {found} cannot be the standard {stream} of a command: it would lead out of its confinement"
+        ),
+    )
+    .text("found", found)
+    .hint("open a file for reading or writing, or use a pipe"))
+}
+
 impl Stream {
     pub(super) fn new(kind: Kind, direction: Direction, null: &OwnedFd) -> Result<Self, Error> {
         match kind {
-            Kind::Descriptor(theirs) => Ok(Self { theirs, ours: None }),
+            Kind::Descriptor(theirs) => {
+                check(&theirs, direction)?;
+                Ok(Self { theirs, ours: None })
+            }
             Kind::Null => {
                 let theirs = null.as_fd().try_clone_to_owned().map_err(|error| {
                     Error::new(ErrorKind::Io, "cannot duplicate a descriptor").source(error)

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bailiwick_wire::{Finding, Outcome, Probe};
+use bailiwick_wire::{Finding, Lacking, Outcome, Part, Probe};
 use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Field};
@@ -47,73 +47,173 @@ pub struct Enforcement {
     protections: Vec<Kept>,
 }
 
-/// What keeps a protection without namespaces, and the probes that must all have held.
-fn evidence(protection: Protection) -> (&'static [Layer], &'static [Probe]) {
-    use Layer::{Capabilities, Hygiene, Keeper, Landlock, Scope, Seccomp};
-    match protection {
-        Protection::Content => (
-            &[Landlock, Seccomp],
-            &[
-                Probe::WriteOutside,
-                Probe::TruncateOutside,
-                Probe::CreateOutside,
-                Probe::RemoveOutside,
-                Probe::LinkOutside,
-                Probe::WriteInside,
-                Probe::IoctlList,
-            ],
-        ),
-        Protection::Devices => (&[Landlock, Seccomp], &[Probe::DeviceIoctl, Probe::DeviceNode]),
-        Protection::Signals => (&[Scope], &[Probe::SignalOutside, Probe::SignalInside]),
-        Protection::Tracing => (&[Landlock], &[Probe::TraceOutside]),
-        Protection::Limits => (&[Seccomp], &[Probe::LimitsOutside, Probe::PriorityOutside]),
-        Protection::AbstractSockets => (&[Scope], &[Probe::AbstractSocket]),
-        Protection::Network => {
-            (&[Seccomp], &[Probe::SocketFamilies, Probe::LocalSockets, Probe::IoUring, Probe::ForeignAbi])
-        }
-        Protection::SharedMemory => (&[Seccomp], &[Probe::SysvIpc]),
-        Protection::Privileges => (
-            &[Capabilities, Seccomp],
-            &[Probe::Capabilities, Probe::NoNewPrivs, Probe::SetIdModes, Probe::PlainModes],
-        ),
-        Protection::KernelInterfaces => (
-            &[Seccomp],
-            &[Probe::Namespaces, Probe::Mounts, Probe::KernelInterfaces, Probe::IoUring, Probe::ForeignAbi],
-        ),
-        Protection::HostControls => (&[Capabilities, Seccomp], &[Probe::HostControls, Probe::Capabilities]),
-        Protection::Descriptors => (&[Hygiene], &[Probe::Descriptors]),
-        Protection::Terminals => (&[Landlock, Hygiene, Seccomp], &[Probe::Terminal, Probe::IoctlList]),
-        Protection::Settlement => (&[Keeper], &[Probe::Orphans]),
-        // No layer of this list keeps them.
-        Protection::Metadata | Protection::NamedSockets | Protection::HiddenState => (&[], &[]),
-    }
+/// One way in which a protection is kept: mechanisms, and the probes that must all have held.
+struct Way {
+    layers: &'static [Layer],
+    probes: &'static [Probe],
+}
+
+const fn way(layers: &'static [Layer], probes: &'static [Probe]) -> Way {
+    Way { layers, probes }
 }
 
 /// What keeps private state unreadable where the policy limits what commands may read: no namespace is needed then.
-const READ_SCOPE: (&[Layer], &[Probe]) = (&[Layer::Landlock], &[Probe::ReadOutside]);
+const READ_SCOPE: Way = way(&[Layer::Landlock], &[Probe::ReadOutside]);
 
-fn no_layer(protection: Protection) -> &'static str {
+/// The ways in which a protection is kept; each is enough by itself.
+fn ways(protection: Protection) -> &'static [Way] {
+    use Layer::{
+        Capabilities, Hygiene, IpcNamespace, Keeper, Landlock, MountView, NetNamespace, PidNamespace, Scope,
+        Seccomp, SocketBroker,
+    };
     match protection {
+        Protection::Content => {
+            const {
+                &[
+                    way(
+                        &[Landlock, Seccomp],
+                        &[
+                            Probe::WriteOutside,
+                            Probe::TruncateOutside,
+                            Probe::CreateOutside,
+                            Probe::RemoveOutside,
+                            Probe::LinkOutside,
+                            Probe::WriteInside,
+                            Probe::IoctlList,
+                        ],
+                    ),
+                    // The mount does not govern what has no content of its own: pipes and devices. Landlock does, also
+                    // where it is too old to govern `truncate`.
+                    way(
+                        &[Landlock, MountView, Seccomp],
+                        &[
+                            Probe::WriteOutside,
+                            Probe::ViewWrite,
+                            Probe::ViewTruncate,
+                            Probe::ViewNames,
+                            Probe::WriteInside,
+                            Probe::IoctlList,
+                        ],
+                    ),
+                ]
+            }
+        }
         Protection::Metadata => {
-            "Landlock does not govern modes, owners, times and attributes; a read-only mount view would"
+            const { &[way(&[MountView, Seccomp], &[Probe::Metadata, Probe::IoctlList, Probe::Mounts])] }
         }
+        Protection::Devices => {
+            const { &[way(&[Landlock, Seccomp], &[Probe::DeviceIoctl, Probe::DeviceNode])] }
+        }
+        Protection::Signals => {
+            const {
+                &[
+                    way(&[Scope], &[Probe::SignalOutside, Probe::SignalInside]),
+                    way(&[PidNamespace], &[Probe::HostProcess, Probe::SignalInside]),
+                ]
+            }
+        }
+        Protection::Tracing => {
+            const {
+                &[
+                    way(&[Landlock], &[Probe::TraceOutside]),
+                    way(&[PidNamespace], &[Probe::HostProcess, Probe::HostProcessList]),
+                ]
+            }
+        }
+        Protection::Processes => {
+            const { &[way(&[PidNamespace], &[Probe::HostProcess, Probe::HostProcessList])] }
+        }
+        Protection::Limits => {
+            const {
+                &[
+                    way(&[Seccomp], &[Probe::LimitsOutside, Probe::PriorityOutside]),
+                    way(&[PidNamespace], &[Probe::HostProcess]),
+                ]
+            }
+        }
+        Protection::AbstractSockets => {
+            const { &[way(&[Scope], &[Probe::AbstractSocket]), way(&[NetNamespace], &[Probe::HostNetwork])] }
+        }
+        Protection::Network => {
+            const {
+                &[
+                    way(
+                        &[Seccomp],
+                        &[Probe::SocketFamilies, Probe::LocalSockets, Probe::IoUring, Probe::ForeignAbi],
+                    ),
+                    way(
+                        &[NetNamespace, Seccomp],
+                        &[
+                            Probe::HostNetwork,
+                            Probe::SocketFamilies,
+                            Probe::LocalSockets,
+                            Probe::IoUring,
+                            Probe::ForeignAbi,
+                        ],
+                    ),
+                ]
+            }
+        }
+        Protection::SharedMemory => {
+            const { &[way(&[Seccomp], &[Probe::SysvIpc]), way(&[IpcNamespace], &[Probe::HostIpc])] }
+        }
+        Protection::Privileges => {
+            const {
+                &[way(
+                    &[Capabilities, Seccomp],
+                    &[Probe::Capabilities, Probe::NoNewPrivs, Probe::SetIdModes, Probe::PlainModes],
+                )]
+            }
+        }
+        Protection::KernelInterfaces => {
+            const {
+                &[way(
+                    &[Seccomp],
+                    &[
+                        Probe::Namespaces,
+                        Probe::Mounts,
+                        Probe::KernelInterfaces,
+                        Probe::IoUring,
+                        Probe::ForeignAbi,
+                    ],
+                )]
+            }
+        }
+        Protection::HostControls => {
+            const { &[way(&[Capabilities, Seccomp], &[Probe::HostControls, Probe::Capabilities])] }
+        }
+        Protection::Descriptors => const { &[way(&[Hygiene], &[Probe::Descriptors])] },
+        Protection::Terminals => {
+            const {
+                &[
+                    way(&[Landlock, Hygiene, Seccomp], &[Probe::Terminal, Probe::IoctlList]),
+                    way(&[MountView, Hygiene, Seccomp], &[Probe::HostTerminals, Probe::IoctlList]),
+                ]
+            }
+        }
+        Protection::Settlement => {
+            const { &[way(&[Keeper], &[Probe::Orphans]), way(&[PidNamespace], &[Probe::Init, Probe::HostProcess])] }
+        }
+        Protection::HiddenState => const { &[way(&[MountView], &[Probe::HiddenState])] },
         Protection::NamedSockets => {
-            "Landlock of this kernel does not govern connecting to a named socket; a private mount view would"
-        }
-        _ => {
-            "commands may read everything; limiting what they may read, or a private mount view, would hide it"
+            const {
+                &[way(
+                    &[SocketBroker, MountView],
+                    &[Probe::NamedSocket, Probe::NamedSocketInside, Probe::Mounts],
+                )]
+            }
         }
     }
 }
 
 impl Enforcement {
-    pub(crate) fn judge(policy: &Policy, findings: &[Finding]) -> Self {
+    pub(crate) fn judge(policy: &Policy, findings: &[Finding], lacking: &[Lacking]) -> Self {
         let protections = Protection::ALL
             .iter()
             .map(|protection| Kept {
                 protection: *protection,
                 promise: protection.promise(),
-                standing: standing(policy, *protection, findings),
+                standing: standing(policy, *protection, findings, lacking),
             })
             .collect();
         Self { protections }
@@ -129,8 +229,8 @@ impl Enforcement {
     ///
     /// It tells a gap that another host would not have from one that they all have.
     #[must_use]
-    pub fn possible_layers(protection: Protection) -> &'static [Layer] {
-        evidence(protection).0
+    pub fn possible_layers(protection: Protection) -> Vec<Layer> {
+        union(ways(protection))
     }
 
     /// The standing of one protection.
@@ -171,43 +271,116 @@ impl Enforcement {
     }
 }
 
-fn standing(policy: &Policy, protection: Protection, findings: &[Finding]) -> Standing {
+/// The layers of several ways, each once, in the order of [`Layer::ALL`].
+fn union<'a>(ways: impl IntoIterator<Item = &'a Way>) -> Vec<Layer> {
+    let mut layers: Vec<Layer> = ways.into_iter().flat_map(|way| way.layers).copied().collect();
+    layers.sort_unstable();
+    layers.dedup();
+    layers
+}
+
+fn standing(policy: &Policy, protection: Protection, findings: &[Finding], lacking: &[Lacking]) -> Standing {
     if protection == Protection::Network && policy.network == Network::Allow {
         return Standing::Permitted;
     }
+    if protection == Protection::NamedSockets && policy.network == Network::Allow {
+        let cause =
+            "the policy allows the network, and with it the daemons of this machine, by whatever address";
+        return Standing::NotKept { cause: cause.to_owned(), accepted: true };
+    }
     let accepted = policy.accept.contains(&protection);
-    let (layers, probes) = match protection {
-        Protection::HiddenState if policy.read.readable().is_some() => READ_SCOPE,
-        _ => evidence(protection),
+    let mut causes = Vec::new();
+    let mut held = Vec::new();
+    let limited = protection == Protection::HiddenState && policy.read.readable().is_some();
+    for way in ways(protection).iter().chain(limited.then_some(&READ_SCOPE)) {
+        // Nothing but its own namespace separates a loopback interface from the host's.
+        if policy.network == Network::Loopback
+            && protection == Protection::Network
+            && !way.layers.contains(&Layer::NetNamespace)
+        {
+            continue;
+        }
+        match follow(way, findings) {
+            Followed::Held => held.push(way),
+            Followed::Permitted => {}
+            Followed::Not(cause) => causes.push(cause),
+        }
+    }
+    let layers = union(held.iter().copied());
+    // Accepting the gap opens what would otherwise be closed for its sake, unless it is closed in another way.
+    let opened = match protection {
+        Protection::Terminals if !layers.contains(&Layer::MountView) => {
+            Some("commands may open terminals, which reach those of the same user")
+        }
+        Protection::SharedMemory if !layers.contains(&Layer::IpcNamespace) => {
+            Some("commands may use System V shared memory, semaphores and queues of the host")
+        }
+        _ => None,
     };
-    if layers.is_empty() {
-        return Standing::NotKept { cause: no_layer(protection).to_owned(), accepted };
+    if let Some(cause) = opened.filter(|_| accepted) {
+        return Standing::NotKept { cause: cause.to_owned(), accepted };
     }
-    // Accepting the gap opens what would otherwise be closed for its sake.
-    if accepted && protection == Protection::Terminals {
-        let cause = "commands may open terminals, which reach those of the same user".to_owned();
-        return Standing::NotKept { cause, accepted };
+    if !layers.is_empty() {
+        return Standing::Kept { layers };
     }
-    if accepted && protection == Protection::SharedMemory {
-        let cause = "commands may use System V shared memory, semaphores and queues of the host".to_owned();
-        return Standing::NotKept { cause, accepted };
+    let mut cause =
+        causes.into_iter().next().unwrap_or_else(|| "nothing keeps it in this version".to_owned());
+    let of_namespaces = union(ways(protection)).into_iter().any(Layer::needs_namespaces);
+    if let Some(lacking) = lacking.iter().find(|lacking| explains(lacking.part, protection))
+        && of_namespaces
+    {
+        cause = format!("{cause}; {}", lack(lacking));
     }
-    for probe in probes {
+    Standing::NotKept { cause, accepted }
+}
+
+enum Followed {
+    Held,
+    /// The policy permits the act.
+    Permitted,
+    Not(String),
+}
+
+fn follow(way: &Way, findings: &[Finding]) -> Followed {
+    for probe in way.probes {
         let finding = findings.iter().find(|finding| finding.probe == *probe);
         match finding.map(|finding| finding.outcome) {
             Some(Outcome::Held) => {}
-            Some(Outcome::Permitted) => return Standing::Permitted,
+            Some(Outcome::Permitted) => return Followed::Permitted,
             Some(Outcome::Broken) => {
-                let cause = broken(*probe, finding.map_or(0, |finding| finding.errno));
-                return Standing::NotKept { cause, accepted };
+                return Followed::Not(broken(*probe, finding.map_or(0, |finding| finding.errno)));
             }
             Some(Outcome::Untried) | None => {
-                let cause = format!("it could not be tried: {}", probe.text());
-                return Standing::NotKept { cause, accepted };
+                return Followed::Not(format!("it could not be tried: {}", probe.text()));
             }
         }
     }
-    Standing::Kept { layers: layers.to_vec() }
+    Followed::Held
+}
+
+/// Whether the lack of a part explains why a protection is not kept.
+fn explains(part: Part, protection: Protection) -> bool {
+    match part {
+        Part::Namespaces | Part::View => true,
+        Part::OwnProc => protection == Protection::Processes,
+        Part::OwnTerminals => protection == Protection::Terminals,
+        Part::OwnSharedMemory => false,
+    }
+}
+
+/// What this host does not give, and how that showed.
+fn lack(lacking: &Lacking) -> String {
+    let part = match lacking.part {
+        Part::Namespaces => "this host gives no namespaces",
+        Part::View => "this host gives no mount view",
+        Part::OwnProc => "this host permits no `/proc` of the session's own",
+        Part::OwnTerminals => "this host permits no terminals of the session's own",
+        Part::OwnSharedMemory => "this host permits no shared memory of the grant's own",
+    };
+    match lacking.errno {
+        0 => format!("{part} ({:?})", lacking.step),
+        errno => format!("{part} ({:?}: {})", lacking.step, std::io::Error::from_raw_os_error(errno)),
+    }
 }
 
 fn broken(probe: Probe, errno: i32) -> String {
@@ -248,20 +421,64 @@ mod tests {
     /// What holds everywhere and what nowhere: the two answers of `possible_layers` that its readers tell apart.
     #[test]
     fn a_protection_that_no_layer_keeps_is_never_kept_and_the_others_can_be() {
-        let held: Vec<Finding> = Protection::ALL
+        let held: Vec<Finding> = Probe::ALL
             .iter()
-            .flat_map(|protection| evidence(*protection).1)
             .map(|probe| Finding { probe: *probe, outcome: Outcome::Held, errno: 0 })
             .collect();
-        let enforcement = Enforcement::judge(&Policy::default(), &held);
+        let enforcement = Enforcement::judge(&Policy::default(), &held, &[]);
         for protection in Protection::ALL {
             let possible = Enforcement::possible_layers(*protection);
             match enforcement.standing(*protection) {
-                Some(Standing::Kept { layers }) => assert_eq!(layers, possible, "{protection:?}"),
+                Some(Standing::Kept { layers }) => assert_eq!(*layers, possible, "{protection:?}"),
                 standing => assert!(possible.is_empty(), "{protection:?}: {standing:?}"),
             }
         }
-        assert!(enforcement.keeps(Protection::Content) && !enforcement.keeps(Protection::Metadata));
+        assert!(enforcement.keeps(Protection::Content) && enforcement.keeps(Protection::Metadata));
+    }
+
+    /// Each probe is evidence of something, and each way falls with each of its probes.
+    #[test]
+    fn every_probe_decides_something() {
+        let judge = |broken: &[Probe]| {
+            let outcome = |probe| if broken.contains(&probe) { Outcome::Broken } else { Outcome::Held };
+            let findings: Vec<Finding> = Probe::ALL
+                .iter()
+                .map(|probe| Finding { probe: *probe, outcome: outcome(*probe), errno: 0 })
+                .collect();
+            Enforcement::judge(&Policy::default(), &findings, &[])
+        };
+        for probe in Probe::ALL {
+            // Where two ways have the same layers, one probe decides when the other way has fallen.
+            let decides = judge(&[*probe]) != judge(&[])
+                || judge(&[*probe, Probe::ViewWrite]) != judge(&[Probe::ViewWrite])
+                || judge(&[*probe, Probe::LinkOutside]) != judge(&[Probe::LinkOutside]);
+            assert!(decides, "{probe:?} is tried and decides nothing");
+        }
+    }
+
+    /// A loopback interface is the session's own only in a network namespace.
+    #[test]
+    fn loopback_needs_a_namespace() {
+        let findings = |outcome| -> Vec<Finding> {
+            let outcome_of = |probe| if probe == Probe::HostNetwork { outcome } else { Outcome::Held };
+            Probe::ALL
+                .iter()
+                .map(|probe| Finding { probe: *probe, outcome: outcome_of(*probe), errno: 0 })
+                .collect()
+        };
+        let policy = Policy { network: Network::Loopback, ..Policy::default() };
+        assert!(Enforcement::judge(&policy, &findings(Outcome::Held), &[]).keeps(Protection::Network));
+        assert!(!Enforcement::judge(&policy, &findings(Outcome::Untried), &[]).keeps(Protection::Network));
+        // Neither daemons behind an address nor those behind a name are out of reach of a network.
+        let allowed = Policy { network: Network::Allow, ..Policy::default() };
+        let allowed = Enforcement::judge(&allowed, &findings(Outcome::Held), &[]);
+        assert!(
+            !allowed.keeps(Protection::NamedSockets)
+                && allowed.require(&Policy { network: Network::Allow, ..Policy::default() }).is_ok()
+        );
+        let denied = Policy::default();
+        assert!(Enforcement::judge(&denied, &findings(Outcome::Held), &[]).keeps(Protection::NamedSockets));
+        assert!(Enforcement::judge(&denied, &findings(Outcome::Untried), &[]).keeps(Protection::Network));
     }
 
     #[test]

@@ -22,12 +22,32 @@ pub(crate) enum Image {
     /// The one built into this crate.
     #[default]
     BuiltIn,
-    /// Another one.
+    /// Another one, started without some layers.
     #[cfg(feature = "_test-image")]
-    Bytes(&'static [u8]),
+    Test(TestImage),
+}
+
+/// An image whose layers can be left out, and the layers to leave out: names with commas between them.
+#[cfg(feature = "_test-image")]
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::exhaustive_structs, reason = "made by tests, literally")]
+pub struct TestImage {
+    /// The image.
+    pub bytes: &'static [u8],
+    /// What to leave out.
+    pub without: &'static str,
 }
 
 impl Image {
+    /// What to leave out.
+    pub(crate) fn without(self) -> &'static str {
+        match self {
+            Self::BuiltIn => "",
+            #[cfg(feature = "_test-image")]
+            Self::Test(image) => image.without,
+        }
+    }
+
     /// A descriptor of the image, for the life of the process or of the caller.
     ///
     /// # Errors
@@ -52,7 +72,7 @@ impl Image {
                 Ok(SHARED.get_or_init(|| made))
             }
             #[cfg(feature = "_test-image")]
-            Self::Bytes(bytes) => Ok(Box::leak(Box::new(seal(bytes)?))),
+            Self::Test(TestImage { bytes, .. }) => Ok(Box::leak(Box::new(seal(bytes)?))),
         }
     }
 }

@@ -11,6 +11,9 @@ mod temporary;
 pub use enforcement::{Enforcement, Kept, Standing};
 
 pub(crate) use image::Image;
+#[cfg(feature = "_test-image")]
+#[doc(hidden)]
+pub use image::TestImage;
 pub(crate) use link::{Link, Message};
 pub(crate) use ruleset::{grant as grant_ruleset, scope as scope_ruleset};
 pub(crate) use start::{Keeper, start};

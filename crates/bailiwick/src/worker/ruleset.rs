@@ -99,7 +99,7 @@ const PLAIN_DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/ra
 const TERMINAL_DEVICES: &[&str] = &["/dev/ptmx", "/dev/tty", "/dev/pts"];
 
 /// The ruleset of a grant: write below `roots`, and read there, and what `reads` names: everything but devices where it
-/// names nothing.
+/// names nothing. With the rights that it handles.
 ///
 /// # Errors
 /// [`ErrorKind::PlatformUnsupported`] where Landlock lacks a right that content needs, and
@@ -111,7 +111,7 @@ pub(crate) fn grant(
     roots: &[BorrowedFd<'_>],
     reads: Option<&[ReadPin]>,
     terminals: bool,
-) -> Result<OwnedFd, Error> {
+) -> Result<(OwnedFd, u64), Error> {
     let (handled, mut ruleset) = create()?;
     // Requests to devices are refused below the roots too: none can be made there, so whatever lies there
     // was not made by a command.
@@ -162,7 +162,7 @@ pub(crate) fn grant(
         let rights = if directory { rights } else { rights & !BitFlags::from(AccessFs::ReadDir) };
         ruleset = ruleset.add_rule(PathBeneath::new(device.as_fd(), rights)).map_err(rule_failed)?;
     }
-    descriptor(ruleset)
+    Ok((descriptor(ruleset)?, handled.bits()))
 }
 
 /// What may be read: everything below `/` but devices, of which only the plain ones.

@@ -11,6 +11,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::{Image, Link, TemporaryDir};
 use crate::error::{Error, ErrorKind};
+use crate::policy::Network;
 
 /// The keeper process. Its end proves that nothing of the session is left.
 #[derive(Debug)]
@@ -23,12 +24,17 @@ pub(crate) struct Keeper {
 ///
 /// # Errors
 /// [`ErrorKind::WorkerStart`], [`ErrorKind::PlatformUnsupported`].
-pub(crate) fn start(image: Image, temporary: &TemporaryDir) -> Result<(Keeper, Link), Error> {
+pub(crate) fn start(
+    image: Image,
+    temporary: &TemporaryDir,
+    network: Network,
+) -> Result<(Keeper, Link), Error> {
     let failed = |what: &'static str| {
         move |error: std::io::Error| {
             Error::new(ErrorKind::WorkerStart, format!("cannot start the worker: {what}")).source(error)
         }
     };
+    let left_out = image.without();
     let image = image.descriptor()?;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|errno| failed("socketpair")(errno.into()))?;
@@ -41,6 +47,12 @@ pub(crate) fn start(image: Image, temporary: &TemporaryDir) -> Result<(Keeper, L
     command
         .arg0("bailiwick-worker")
         .arg(temporary.path())
+        .arg(match network {
+            Network::Deny => "none",
+            Network::Loopback => "loopback",
+            Network::Allow => "host",
+        })
+        .args(Some(left_out).filter(|left_out| !left_out.is_empty()))
         .env_clear()
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::from(directory))

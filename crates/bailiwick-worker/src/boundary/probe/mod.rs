@@ -4,12 +4,15 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-use bailiwick_wire::{Finding, Grant, Outcome, Probe};
+use bailiwick_wire::{Finding, Grant, Outcome, Plan, Probe};
 
+use super::View;
 use crate::child::{Stack, tidies_descriptors, try_in_child};
-use crate::sys::{self, Errno, Result, UnixAddress};
+use crate::launcher::Surroundings;
+use crate::sys::{self, Errno, Result};
 
 mod acts;
+mod isolation;
 mod roots;
 
 pub(crate) use roots::try_roots;
@@ -17,12 +20,16 @@ pub(crate) use roots::try_roots;
 /// Where a launcher tries things.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Directory of the sentinel: outside every root.
+    /// Directory of the sentinel: outside every root. On the host's mount, so that Landlock alone answers.
     pub(crate) outside: OwnedFd,
-    /// The temporary directory: inside the grant.
+    /// The temporary directory: inside the grant, on the host's mount.
     pub(crate) inside: OwnedFd,
-    /// An abstract socket that the worker listens on.
-    pub(crate) abstract_socket: UnixAddress,
+    /// The same on the mounts that commands have, where these are not the host's.
+    pub(crate) view: Option<View>,
+    /// The host process.
+    pub(crate) host_process: OwnedFd,
+    pub(crate) plan: Plan,
+    pub(crate) surroundings: Surroundings,
 }
 
 /// Runs every probe.
@@ -31,12 +38,17 @@ pub(crate) fn run(grant: &Grant, place: &Place, stack: &mut Stack) -> Vec<Findin
     let scene = Scene { grant, place, sentinel: &sentinel };
     Probe::ALL
         .iter()
-        .filter(|probe| **probe != Probe::Orphans)
+        .filter(|probe| !matches!(probe, Probe::Orphans | Probe::Init))
         .map(|probe| {
             let (outcome, errno) = scene.judge(*probe, stack);
             Finding { probe: *probe, outcome, errno: errno.map_or(0, |errno| errno.0) }
         })
         .collect()
+}
+
+/// Name of the socket on which the worker listens beside the sentinel while an epoch's launcher tries things.
+pub(crate) fn named_socket(epoch: u32) -> CString {
+    CString::new(format!("socket-{epoch}")).unwrap_or_default()
 }
 
 type Judgement = (Outcome, Option<Errno>);
@@ -86,6 +98,17 @@ fn works(result: Result<()>) -> Judgement {
 }
 
 impl Scene<'_> {
+    /// Where commands have a view, on its mount: that is where they would find a socket.
+    fn named_socket(&self) -> Judgement {
+        let outside = self.place.view.as_ref().map_or(&self.place.outside, |view| &view.outside);
+        let name = named_socket(self.grant.epoch);
+        match acts::from_within(outside.as_raw_fd(), || sys::connect_here(&name)) {
+            // The worker could not make it there.
+            Err(errno @ (Errno::NOENT | Errno::CONNREFUSED)) => (Outcome::Untried, Some(errno)),
+            tried => refused(tried, &[Errno::ACCES]),
+        }
+    }
+
     fn judge(&self, probe: Probe, stack: &mut Stack) -> Judgement {
         const EACCES: &[Errno] = &[Errno::ACCES];
         const EPERM: &[Errno] = &[Errno::PERM];
@@ -94,7 +117,12 @@ impl Scene<'_> {
         const ESRCH: Errno = Errno(3);
         let outside = self.place.outside.as_raw_fd();
         let inside = self.place.inside.as_raw_fd();
-        let host = i32::try_from(self.grant.host_pid).unwrap_or(0);
+        // In a pid namespace the host has no number. The worker stands for it: it lies outside of all confinement.
+        let host = if self.is_isolated() {
+            i32::try_from(std::os::unix::process::parent_id()).unwrap_or(0)
+        } else {
+            i32::try_from(self.grant.host_pid).unwrap_or(0)
+        };
         match probe {
             Probe::WriteOutside => {
                 refused(sys::open_at(outside, self.sentinel, sys::O_WRONLY, 0).map(drop), EACCES)
@@ -136,7 +164,12 @@ impl Scene<'_> {
             }
             Probe::SignalOutside => refused(sys::kill(host, 0), &[Errno::PERM, ESRCH]),
             Probe::SignalInside => works(sys::kill(sys::process_id(), 0)),
-            Probe::AbstractSocket => refused(self.place.abstract_socket.connect(), EPERM),
+            Probe::AbstractSocket => refused(self.place.surroundings.abstract_socket.connect(), EPERM),
+            Probe::NamedSocket => self.named_socket(),
+            Probe::NamedSocketInside => {
+                let inside = self.place.view.as_ref().map_or(inside, |view| view.inside.as_raw_fd());
+                works(acts::from_within(inside, acts::listen_and_connect))
+            }
             Probe::TraceOutside => refused(acts::read_memory(host), &[Errno::PERM, ESRCH]),
             Probe::LimitsOutside => refused(sys::limit(host, sys::OPEN_FILES).map(drop), EPERM),
             Probe::PriorityOutside => refused(acts::keep_priority(host), EPERM),
@@ -191,8 +224,20 @@ impl Scene<'_> {
                 }
             }
             Probe::ReadOutside => refused(sys::open_at(outside, self.sentinel, 0, 0).map(drop), EACCES),
+            Probe::ViewWrite
+            | Probe::ViewTruncate
+            | Probe::ViewNames
+            | Probe::Metadata
+            | Probe::HiddenState
+            | Probe::HostTerminals => match &self.place.view {
+                Some(view) => self.judge_view(probe, view),
+                None => (Outcome::Untried, None),
+            },
+            Probe::HostProcess | Probe::HostProcessList | Probe::HostIpc | Probe::HostNetwork => {
+                self.judge_isolation(probe)
+            }
             // The worker answers for itself.
-            Probe::Orphans => (Outcome::Untried, None),
+            Probe::Orphans | Probe::Init => (Outcome::Untried, None),
         }
     }
 }

@@ -4,25 +4,16 @@
 //! the rule was made for. And a command has no capabilities, so that root's commands can do less than root.
 
 use std::ffi::CString;
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 
-use bailiwick_wire::Unusable;
+use bailiwick_wire::{Plan, Unusable};
 
 use crate::sys::{self, Errno, Result};
 
-/// Reads the paths of the roots and tries each. Those in which nothing can be written.
-pub(crate) fn try_roots(list: &File) -> Vec<Unusable> {
-    let mut bytes = Vec::new();
-    let mut chunk = [0_u8; 4096];
-    // By position: other launchers read the same open file.
-    while let Ok(length @ 1..) = list.read_at(&mut chunk, bytes.len() as u64) {
-        bytes.extend_from_slice(chunk.get(..length).unwrap_or_default());
-    }
-    let paths = bytes.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+/// Tries each root. Those in which nothing can be written.
+pub(crate) fn try_roots(plan: &Plan) -> Vec<Unusable> {
     let mut unusable = Vec::new();
-    for (root, path) in (0..).zip(paths) {
-        let Ok(path) = CString::new(path) else { continue };
+    for (root, place) in (0..).zip(&plan.roots) {
+        let Ok(path) = sys::c_path(&place.path) else { continue };
         if let Err(errno @ (Errno::ACCES | Errno::PERM | Errno::ROFS)) = write_nothing(&path) {
             let by_mode = sys::may_write(&path) == Err(Errno::ACCES);
             unusable.push(Unusable { root, errno: errno.0, by_mode });
