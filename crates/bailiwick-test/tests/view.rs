@@ -120,7 +120,7 @@ cases! {
     async fn processes_have_two_numbers(world: &World) {
         let places = Places::of(world);
         let session = places.open().await;
-        let mut victim = Victim::asleep();
+        let victim = Victim::asleep();
         assert!(layers(&session, Protection::Signals).await.contains(&Layer::PidNamespace));
         let sleeper = session.command("/bin/sleep").arg("600").spawn().await.unwrap();
         assert_eq!(Process::of(sleeper.id()).unwrap().arguments(), ["/bin/sleep", "600"]);
@@ -154,14 +154,14 @@ cases! {
             session.command("/bin/sh").args(["-c", script]).spawn().await.unwrap(),
         ];
         let settled = async {
-            while session.processes().await.unwrap().iter().filter(|p| p.name == b"sleep").count() < 8 {
+            while session.processes().await.unwrap().iter().filter(|p| p.name == "sleep").count() < 8 {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
         };
         tokio::time::timeout(process::GENEROUS, settled).await.expect("they do not start");
         let [first, second] = [one.processes().await.unwrap(), other.processes().await.unwrap()];
         for (tree, command) in [(&first, &one), (&second, &other)] {
-            assert_eq!(tree.iter().filter(|process| process.name == b"sleep").count(), 4, "{tree:?}");
+            assert_eq!(tree.iter().filter(|process| process.name == "sleep").count(), 4, "{tree:?}");
             assert!(tree.iter().all(|process| process.command == Some(command.command_id())), "{tree:?}");
         }
         assert!(first.iter().all(|process| second.iter().all(|theirs| theirs.pid != process.pid)));

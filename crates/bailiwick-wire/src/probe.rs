@@ -115,6 +115,8 @@ probes! {
     HostTerminals = 44, "open a terminal of the host";
     /// The worker is the first process of a pid namespace, whose end ends all others.
     Init = 45, "outlive the first process of the session";
+    /// Opening the sentinel for reading, which must fail only where the policy limits what commands may read.
+    ReadOutside = 40, "read a file of the session's own state";
 }
 
 impl Probe {

@@ -182,7 +182,7 @@ pub(crate) fn start_builder(
             sys::exit_now(1)
         };
         sys::may_fail(sys::set_name(c"bailiwick-view"));
-        let rules = Rules { ruleset: &ruleset, handled: grant.handled, proc_is_list_only: false };
+        let rules = Rules { ruleset: &ruleset, handled: grant.handled, proc_is_list_only: grant.read_scope };
         let built = match read_plan(plan) {
             Some(plan) => boundary::build_view(&plan, &rules),
             None => Err(boundary::ViewFailure { step: Step::Message, errno: Errno::PROTO, root: None }),

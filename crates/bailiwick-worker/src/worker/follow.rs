@@ -66,9 +66,12 @@ impl Worker {
                 let own = i32::try_from(*pid).unwrap_or(0);
                 let mut numbers = Pid { own, shown: own };
                 let pidfd = descriptors.into_iter().next();
-                if self.isolation.has(sys::CLONE_NEWPID) {
+                let is_isolated = self.isolation.has(sys::CLONE_NEWPID);
+                if is_isolated {
                     numbers.shown = pidfd.as_ref().and_then(tree::number_of).unwrap_or(0);
                     *pid = u32::try_from(numbers.shown).unwrap_or(0);
+                }
+                if is_isolated || *start_time == 0 {
                     *start_time = tree::stat(numbers.shown).map_or(0, |stat| stat.start_time);
                     // Only now may it wait for the command, after which nobody could tell these numbers. If it is gone,
                     // its end says so.

@@ -191,7 +191,15 @@ fn ways(protection: Protection) -> &'static [Way] {
         Protection::Settlement => {
             const { &[way(&[Keeper], &[Probe::Orphans]), way(&[PidNamespace], &[Probe::Init, Probe::HostProcess])] }
         }
-        Protection::HiddenState => const { &[way(&[MountView], &[Probe::HiddenState])] },
+        Protection::HiddenState => {
+            const {
+                &[
+                    way(&[MountView], &[Probe::HiddenState]),
+                    // Where the policy limits what commands may read.
+                    way(&[Landlock], &[Probe::ReadOutside]),
+                ]
+            }
+        }
         Protection::NamedSockets => {
             const {
                 &[way(
@@ -475,5 +483,18 @@ mod tests {
         let denied = Policy::default();
         assert!(Enforcement::judge(&denied, &findings(Outcome::Held), &[]).keeps(Protection::NamedSockets));
         assert!(Enforcement::judge(&denied, &findings(Outcome::Untried), &[]).keeps(Protection::Network));
+    }
+
+    #[test]
+    fn a_limit_on_reading_hides_state_if_reading_outside_failed() {
+        let mut policy = Policy::default();
+        let judged = |policy: &Policy, outcome| {
+            let finding = Finding { probe: Probe::ReadOutside, outcome, errno: 0 };
+            Enforcement::judge(policy, &[finding]).keeps(Protection::HiddenState)
+        };
+        assert!(!judged(&policy, Outcome::Held));
+        policy.read.limit();
+        assert!(judged(&policy, Outcome::Held));
+        assert!(!judged(&policy, Outcome::Broken) && !judged(&policy, Outcome::Untried));
     }
 }

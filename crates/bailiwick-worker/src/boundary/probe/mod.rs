@@ -130,7 +130,7 @@ impl Scene<'_> {
             Probe::TruncateOutside => {
                 // By name, which is the only form of the call that opens nothing first.
                 let tried = sys::fchdir(outside).and_then(|()| sys::truncate(self.sentinel, 0));
-                let back = sys::open_at(sys::AT_FDCWD, c"/", sys::O_DIRECTORY, 0)
+                let back = sys::open_at(sys::AT_FDCWD, c"/", sys::O_PATH | sys::O_DIRECTORY, 0)
                     .and_then(|root| sys::fchdir(root.as_raw_fd()));
                 if back.is_err() { (Outcome::Untried, back.err()) } else { refused(tried, EACCES) }
             }
@@ -235,6 +235,7 @@ impl Scene<'_> {
             Probe::HostProcess | Probe::HostProcessList | Probe::HostIpc | Probe::HostNetwork => {
                 self.judge_isolation(probe)
             }
+            Probe::ReadOutside => refused(sys::open_at(outside, self.sentinel, 0, 0).map(drop), EACCES),
             // The worker answers for itself.
             Probe::Orphans | Probe::Init => (Outcome::Untried, None),
         }
