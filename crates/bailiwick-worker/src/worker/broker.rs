@@ -41,8 +41,17 @@ impl Worker {
         self.start_brokers()
     }
 
-    /// Makes those that are missing, as soon as there is somebody to make them.
+    /// Makes those that are missing, as soon as there is somebody to make them. Gives up where nobody needs one any
+    /// more, and where none comes about.
     pub(super) fn start_brokers(&mut self) -> Result<(), Stop> {
+        if self.closed {
+            return Ok(());
+        }
+        // Without a listener the calls of whoever waits do not exist: nothing hangs, and a launcher that tries them
+        // finds the layer missing.
+        let is_wanted =
+            |broker: &Broker| broker.attempts <= LAUNCH_ATTEMPTS && !sys::is_unused(&broker.listener);
+        self.brokers.retain(|broker| broker.process.is_some() || is_wanted(broker));
         let Some(session) = self.session.as_mut().filter(|session| session.ready) else { return Ok(()) };
         for broker in self.brokers.iter_mut().filter(|broker| broker.process.is_none()) {
             let (ours, theirs) = sys::socket_pair()?;
@@ -68,10 +77,10 @@ impl Worker {
             }
             process.ready |= message.bytes == [broker::SERVES];
         };
-        self.brokers.retain_mut(|broker| {
-            let Some(process) = &mut broker.process else { return true };
+        for broker in &mut self.brokers {
+            let Some(process) = &mut broker.process else { continue };
             if !ready.contains(&process.channel.as_raw_fd()) {
-                return true;
+                continue;
             }
             match process.channel.receive(false) {
                 Err(Errno::AGAIN) => {}
@@ -81,28 +90,28 @@ impl Worker {
                         broker.attempts = 0;
                     }
                 }
-                Ok(None) | Err(_) => {
-                    broker.process = None;
-                    // Without a listener the calls of whoever waits do not exist: nothing hangs, and the launcher
-                    // that tries them finds the layer missing.
-                    return broker.attempts <= LAUNCH_ATTEMPTS && !sys::is_unused(&broker.listener);
-                }
+                Ok(None) | Err(_) => broker.process = None,
             }
-            true
-        });
-        if self.closed { Ok(()) } else { self.start_brokers() }
+        }
+        self.start_brokers()
     }
 
-    /// Ends those whose filter no process has any more. Older kernels do not tell a broker that.
-    pub(super) fn end_brokers(&mut self) {
+    /// Children have ended: brokers among them are made again, and those are ended whose filter no process has any
+    /// more. The last one that had it was a child, or below one. Older kernels do not tell a broker that.
+    pub(super) fn children_ended(&mut self, children: &[i32]) -> Result<(), Stop> {
         const SIGKILL: i32 = 9;
+        // Their numbers may be others' from now on.
+        for broker in self.brokers.iter_mut().filter(|broker| children.contains(&broker.pid().own)) {
+            broker.process = None;
+        }
         self.brokers.retain(|broker| {
             let unused = sys::is_unused(&broker.listener);
-            // Not waited for yet, so the number is still its own.
+            // It has not been waited for, so the number is still its own.
             if unused && broker.pid().own != 0 {
                 sys::may_fail(sys::kill(broker.pid().own, SIGKILL));
             }
             !unused
         });
+        self.start_brokers()
     }
 }

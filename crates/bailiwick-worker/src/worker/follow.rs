@@ -141,13 +141,13 @@ impl Worker {
 
     /// Takes off children that ended or stopped.
     pub(super) fn reap(&mut self) -> Result<(), Stop> {
-        let mut ended = false;
+        let mut ended = Vec::new();
         while let Ok(Some(child)) = sys::wait(false, true) {
             if child.stopped() {
                 self.resume(child.pid);
                 continue;
             }
-            ended = true;
+            ended.push(child.pid);
             // What a killed reaper said, and the end of its channel, came before its own end and that of
             // anything that came here from it, but may not have been read yet.
             self.read_reapers(None)?;
@@ -158,9 +158,8 @@ impl Worker {
             self.dying.remove(&child.pid);
             self.adopted_ended(child)?;
         }
-        if ended {
-            // The last process with a filter is below a child of the worker, or is one.
-            self.end_brokers();
+        if !ended.is_empty() {
+            self.children_ended(&ended)?;
         }
         self.settle_lost()
     }
