@@ -56,6 +56,26 @@ pub(crate) struct PolicyArgs {
     #[arg(long, value_name = "D", action = ArgAction::Append)]
     pub(crate) write_root: Vec<OsString>,
 
+    /// Let the command read below this directory, and limit what it reads; may be given again
+    ///
+    /// The canonical path of an existing directory. Without this and the two that follow, the command reads what you may
+    /// read. With one of them, it reads nothing else but the write roots, its TMPDIR and the base set.
+    #[arg(long, value_name = "D", action = ArgAction::Append)]
+    pub(crate) read_root: Vec<OsString>,
+
+    /// As --read-root, for a directory from which the command takes programs; may be given again
+    ///
+    /// Directories of PATH that lie outside of the base set are not read unless they are named.
+    #[arg(long, value_name = "D", action = ArgAction::Append)]
+    pub(crate) program_dir: Vec<OsString>,
+
+    /// Read this directory or file in place of the base set; may be given again
+    ///
+    /// `default` stands for the base set: /usr with what is linked into it, and the part of /etc that ordinary tools
+    /// need. `bailiwick explain --read-base default` lists it.
+    #[arg(long, value_name = "P", action = ArgAction::Append)]
+    pub(crate) read_base: Vec<OsString>,
+
     /// Refuse every write root that reaches this directory or file; may be given again
     ///
     /// The store and the bailiwick program itself are protected always.

@@ -15,11 +15,18 @@ const LOCALE: &[u8] = b"LC_";
 
 /// Names and values for the session, in the order in which they are to be set.
 ///
+/// `keeps_home`: the caller's home is handed on. Where the command cannot read there, tools that find a home and not what
+/// is in it give up, so it gets none then, and the session gives it the temporary directory.
+///
 /// # Errors
 /// `--env NAME` names a variable that is not set. Values never appear in an error.
-pub(crate) fn for_command(asked: &[OsString]) -> Result<Vec<(OsString, OsString)>, Failure> {
+pub(crate) fn for_command(
+    asked: &[OsString],
+    keeps_home: bool,
+) -> Result<Vec<(OsString, OsString)>, Failure> {
     let mut variables: Vec<(OsString, OsString)> = HANDED_ON
         .iter()
+        .filter(|name| keeps_home || **name != "HOME")
         .filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)))
         .chain(std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(LOCALE)))
         .collect();

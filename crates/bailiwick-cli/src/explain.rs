@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use bailiwick::Error;
-use bailiwick::guard::{Comparison, Decision, Fact, Relation, RootVerdict, Verdict};
+use bailiwick::guard::{
+    Comparison, Decision, Fact, ReadDecision, ReadVerdict, Relation, RootVerdict, Verdict,
+};
 use serde_json::{Value, json};
 
 use crate::FAILED;
@@ -49,7 +51,7 @@ fn ask(args: &ExplainArgs) -> Result<Verdict, Failure> {
 
 /// The refusal that opening a session would give.
 pub(crate) fn first_refusal(verdict: Verdict) -> Option<Error> {
-    verdict.roots.into_iter().flat_map(|root| root.refusals).chain(verdict.refusals).next()
+    verdict.into_refusals().next()
 }
 
 /// The verdict in the library's form, with the hints of this program in its refusals. Of one shape, also when the
@@ -57,12 +59,17 @@ pub(crate) fn first_refusal(verdict: Verdict) -> Option<Error> {
 fn document(verdict: &Result<Verdict, Failure>) -> Value {
     let failures = |errors: &[Error]| errors.iter().map(Failure::from).collect::<Vec<_>>();
     match verdict {
-        Err(failure) => json!({ "granted": false, "roots": [], "refusals": [failure], "notes": [] }),
+        Err(failure) => {
+            json!({ "granted": false, "roots": [], "reads": null, "refusals": [failure], "notes": [] })
+        }
         Ok(verdict) => {
             let mut document = json!(verdict);
             document["refusals"] = json!(failures(&verdict.refusals));
             for (index, root) in verdict.roots.iter().enumerate() {
                 document["roots"][index]["refusals"] = json!(failures(&root.refusals));
+            }
+            for (index, read) in verdict.reads.iter().flatten().enumerate() {
+                document["reads"][index]["refusals"] = json!(failures(&read.refusals));
             }
             document
         }
@@ -76,6 +83,10 @@ fn text(verdict: &Verdict, colour: Colour) -> String {
     }
     for root in &verdict.roots {
         root_lines(root, colour, &mut lines);
+    }
+    match &verdict.reads {
+        None => lines.push("reads: what you may read".to_owned()),
+        Some(reads) => read_lines(reads, colour, &mut lines),
     }
     for refusal in &verdict.refusals {
         lines.push(Failure::from(refusal).to_string());
@@ -112,7 +123,42 @@ fn root_lines(root: &RootVerdict, colour: Colour, lines: &mut Vec<String>) {
         ));
     }
     lines.extend(root.comparisons.iter().map(|comparison| format!("  {}", compared(comparison))));
-    for refusal in &root.refusals {
+    refusal_lines(&root.refusals, lines);
+}
+
+/// What the command could read. Of the base set, what this host has of it, in one paragraph.
+fn read_lines(reads: &[ReadVerdict], colour: Colour, lines: &mut Vec<String>) {
+    lines.push("reads: the write roots, its temporary directory, and".to_owned());
+    let (base, named): (Vec<_>, Vec<_>) = reads.iter().partition(|read| read.purpose == "base");
+    for read in named {
+        let decision = match read.decision {
+            ReadDecision::Readable => colour.good("readable"),
+            ReadDecision::Absent => colour.doubtful("absent"),
+            ReadDecision::Refused => colour.bad("refused"),
+        };
+        let what = if read.purpose == "programs" { "directory of programs" } else { "read root" };
+        lines.push(format!("  {what} {} {}: {decision}", read.index, quoted(&read.given)));
+        refusal_lines(&read.refusals, lines);
+    }
+    let mut present: Vec<String> = Vec::new();
+    for read in base {
+        match read.decision {
+            ReadDecision::Readable => present.push(quoted(&read.given).to_string()),
+            ReadDecision::Absent => {}
+            ReadDecision::Refused => {
+                lines.push(format!("  of the base set, {}: {}", quoted(&read.given), colour.bad("refused")));
+                refusal_lines(&read.refusals, lines);
+            }
+        }
+    }
+    lines.push(match present.is_empty() {
+        true => "  of the base set, nothing".to_owned(),
+        false => format!("  of the base set, what is here: {}", present.join(", ")),
+    });
+}
+
+fn refusal_lines(refusals: &[Error], lines: &mut Vec<String>) {
+    for refusal in refusals {
         lines.extend(Failure::from(refusal).to_string().lines().map(|line| format!("  {line}")));
     }
 }

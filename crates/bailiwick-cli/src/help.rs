@@ -13,7 +13,7 @@ use crate::status::{Report, Status};
 pub(crate) const ABOUT: &str = "\
 Run a command that the kernel confines to the directories you name.
 
-The command, and whatever it starts, reads what you may read. It writes below the write roots, in a private \
+The command, and whatever it starts, reads what you may read, unless you limit that. It writes below the write roots, in a private \
 temporary directory, and nowhere else; it has no network unless you allow it. When it has ended, whatever it left \
 running is ended too. What this host cannot keep is named, and refuses the run unless you accept it by name.";
 
@@ -73,15 +73,16 @@ What the command gets:
   stderr       never holds your terminal or files, and sees no terminal.
   environment  {}
                {}
-               and LC_*, if set, and what --env says. TMPDIR, TMP, TEMP and PWD
-               are the session's.
+               and LC_*, if set, and what --env says. HOME not where reading is
+               limited. TMPDIR, TMP, TEMP and PWD are the session's.
   descriptors  None but these three.
   processes    Its own. It cannot signal or trace others, and none of its own
                is left when bailiwick ends.
 
 What is not protected:
   Reading      The command may read what you may read, and tell it to the
-               network if you allow that.
+               network if you allow that. With --read-root it reads only
+               that, the write roots, and what every tool needs.
   The roots    Below the write roots it may do what it likes, to history and
                configuration that lie there too.
   Gaps         What you --accept. On every host of this version these are

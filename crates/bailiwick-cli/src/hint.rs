@@ -20,6 +20,18 @@ fn one(error: &Error) -> Option<String> {
     let plain = match error.kind() {
         ErrorKind::ProtectionUnavailable => return Some(accepting(error)),
         ErrorKind::RootInvalid => return from_here("--write-root", "root"),
+        ErrorKind::ReadInvalid
+        | ErrorKind::ReadOverlap
+        | ErrorKind::ReadForbidden
+        | ErrorKind::ReadChanged => {
+            return reading(text("purpose"), text("protected_kind"), path("directory"), path("canonical"));
+        }
+        ErrorKind::CommandNotExecutable if text("because") == "read-scope" => {
+            return Some(format!(
+                "let the command read it: `--program-dir` {}, or `--read-root` and the directory of the whole installation",
+                quoted(path("outside").parent().unwrap_or(Path::new("/")))
+            ));
+        }
         ErrorKind::ProtectedInvalid => return from_here("--protect", "protected"),
         ErrorKind::CwdInvalid => return from_here("--current-dir", "cwd"),
         ErrorKind::RootOverlap => match text("protected_kind") {
@@ -51,6 +63,34 @@ fn one(error: &Error) -> Option<String> {
         _ => return None,
     };
     Some(plain.to_owned())
+}
+
+/// Which option named what cannot be read.
+fn reading(purpose: &str, protected_kind: &str, given: &Path, canonical: &Path) -> Option<String> {
+    let is_ours = matches!(protected_kind, "store" | "runtime-home");
+    let option = match purpose {
+        "root" => "--read-root",
+        "programs" => "--program-dir",
+        "base" => {
+            return Some(
+                "name what to read in place of the base set, each with `--read-base P`; \
+                 `bailiwick explain --read-base default` lists the set"
+                    .to_owned(),
+            );
+        }
+        _ if is_ours => "--write-root",
+        _ => return None,
+    };
+    if is_ours {
+        return Some(format!("give a narrower `{option}`, or put the store outside of it with `--store D`"));
+    }
+    if let Some(absolute) = absolute(given) {
+        return Some(format!("from here that is `{option}` {}", quoted(absolute)));
+    }
+    if canonical.as_os_str().is_empty() {
+        return Some(format!("`{option}` takes the canonical path of an existing directory"));
+    }
+    Some(format!("that is `{option}` {}", quoted(canonical)))
 }
 
 /// The very options that accept what is missing.

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use bailiwick::{Limit, Network, Protection, Resource, Session, SessionBuilder};
+use bailiwick::{Limit, Network, Protection, ReadScope, Readable, Resource, Session, SessionBuilder};
 
 use crate::args::{NetworkWord, PolicyArgs};
 use crate::environment;
@@ -15,6 +15,7 @@ use crate::render::{listed, quoted};
 #[derive(Debug)]
 pub(crate) struct Asked {
     write_roots: Vec<PathBuf>,
+    read: ReadScope,
     protect: Vec<PathBuf>,
     protect_database: Vec<PathBuf>,
     network: Network,
@@ -27,7 +28,10 @@ impl Asked {
     /// # Errors
     /// A name or number that means nothing, a variable that is not set.
     pub(crate) fn read(args: &PolicyArgs) -> Result<Self, Failure> {
+        let read = read_scope(args);
+        let keeps_home = read == ReadScope::Everything;
         Ok(Self {
+            read,
             write_roots: args.write_root.iter().map(PathBuf::from).collect(),
             protect: args.protect.iter().map(PathBuf::from).collect(),
             protect_database: args.protect_database.iter().map(PathBuf::from).collect(),
@@ -36,7 +40,7 @@ impl Asked {
                 NetworkWord::Loopback => Network::Loopback,
                 NetworkWord::Allow => Network::Allow,
             },
-            env: environment::for_command(&args.env)?,
+            env: environment::for_command(&args.env, keeps_home)?,
             accept: args.accept.iter().map(|name| protection(name)).collect::<Result<_, _>>()?,
             limits: args.limit.iter().map(|entry| limit(entry)).collect::<Result<_, _>>()?,
         })
@@ -46,6 +50,7 @@ impl Asked {
     pub(crate) fn builder(&self, store: &Path) -> SessionBuilder {
         let mut builder = Session::builder(store)
             .write_roots(&self.write_roots)
+            .read_scope(self.read.clone())
             .network(self.network)
             .envs(self.env.iter().cloned());
         for path in &self.protect {
@@ -62,6 +67,27 @@ impl Asked {
         }
         builder
     }
+}
+
+/// Stands for the base set among its parts. No path: those are absolute.
+const DEFAULT_BASE: &str = "default";
+
+/// Everything, unless something is named to be read.
+fn read_scope(args: &PolicyArgs) -> ReadScope {
+    if args.read_root.is_empty() && args.program_dir.is_empty() && args.read_base.is_empty() {
+        return ReadScope::Everything;
+    }
+    let paths = |list: &[OsString]| list.iter().map(PathBuf::from).collect();
+    let base = if args.read_base.is_empty() {
+        Readable::base_set()
+    } else {
+        let parts = args.read_base.iter().map(|part| match part {
+            part if part == DEFAULT_BASE => Readable::base_set(),
+            part => vec![part.into()],
+        });
+        parts.flatten().collect()
+    };
+    ReadScope::Only(Readable { roots: paths(&args.read_root), programs: paths(&args.program_dir), base })
 }
 
 /// Names of all protections, in the library's order.

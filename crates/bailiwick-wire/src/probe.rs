@@ -105,19 +105,32 @@ probes! {
     HostIpc = 38, "reach a System V object of the host";
     /// An abstract socket of the keeper, which lies in the host's network.
     HostNetwork = 39, "reach a socket in the network of the host";
+    /// A named socket of the worker, beside the sentinel.
+    NamedSocket = 41, "connect to a named socket outside the roots";
+    /// A named socket of the launcher, in the temporary directory.
+    NamedSocketInside = 42, "connect to a named socket inside a root";
     /// What is covered in the view.
     HiddenState = 43, "read what the session protects";
     /// A terminal, which must not be among the host's.
     HostTerminals = 44, "open a terminal of the host";
     /// The worker is the first process of a pid namespace, whose end ends all others.
     Init = 45, "outlive the first process of the session";
+    /// Opening the sentinel for reading, which must fail only where the policy limits what commands may read.
+    ReadOutside = 40, "read a file of the session's own state";
 }
 
 impl Probe {
     /// Whether the act is one that must succeed; all others must fail.
     #[must_use]
     pub fn must_work(self) -> bool {
-        matches!(self, Self::WriteInside | Self::SignalInside | Self::LocalSockets | Self::PlainModes)
+        matches!(
+            self,
+            Self::WriteInside
+                | Self::SignalInside
+                | Self::LocalSockets
+                | Self::PlainModes
+                | Self::NamedSocketInside
+        )
     }
 
     /// The probe with this number.

@@ -11,8 +11,8 @@ use bailiwick_wire::{Event, Grant, Lacking, Plan, Reader, Request, Step, Writer}
 use crate::boundary::{self, Place, Rules, View};
 use crate::child::{Failure, Stack};
 use crate::namespaces::HostObjects;
-use crate::reaper;
 use crate::sys::{self, Channel, Errno, UnixAddress};
+use crate::{broker, reaper};
 
 /// Asks a grant's launcher for a reaper on the attached socket.
 pub(crate) const MAKE_REAPER: u8 = 201;
@@ -20,6 +20,10 @@ pub(crate) const MAKE_REAPER: u8 = 201;
 pub(crate) const NUMBERED: u8 = 204;
 /// Asks the session's launcher to stop every process of its domain.
 pub(crate) const FREEZE: u8 = 203;
+/// Asks the session's launcher for a broker. Descriptors as [`broker::run`] has them.
+pub(crate) const MAKE_BROKER: u8 = 207;
+/// What a grant's launcher says with the listener of its filter, before it tries anything.
+pub(crate) const LISTENER: u8 = 206;
 /// What a launcher is told beside its grant.
 #[derive(Debug, Clone)]
 pub(crate) struct Surroundings {
@@ -113,6 +117,11 @@ fn serve_session(channel: &Channel) -> ! {
             continue;
         }
         let descriptors = message.descriptors;
+        if message.bytes == [MAKE_BROKER] && descriptors.len() == broker::DESCRIPTORS {
+            // As below.
+            sys::may_fail(fork(sys::CLONE_PARENT, descriptors, |kept| broker::run(kept)));
+            continue;
+        }
         let Some((_, surroundings)) = read_grant(&message.bytes) else { sys::exit_now(1) };
         if descriptors.len() != DESCRIPTORS + if surroundings.has_view { VIEW_DESCRIPTORS } else { 0 } {
             sys::exit_now(1);
@@ -173,7 +182,7 @@ pub(crate) fn start_builder(
             sys::exit_now(1)
         };
         sys::may_fail(sys::set_name(c"bailiwick-view"));
-        let rules = Rules { ruleset: &ruleset, handled: grant.handled, proc_is_list_only: false };
+        let rules = Rules { ruleset: &ruleset, handled: grant.handled, proc_is_list_only: grant.read_scope };
         let built = match read_plan(plan) {
             Some(plan) => boundary::build_view(&plan, &rules),
             None => Err(boundary::ViewFailure { step: Step::Message, errno: Errno::PROTO, root: None }),
@@ -224,13 +233,20 @@ fn grant(message: &[u8], kept: Vec<OwnedFd>) -> ! {
     let epoch = grant.epoch;
     let is_isolated = surroundings.kinds & sys::CLONE_NEWPID != 0;
     let circumstances = reaper::Circumstances { is_isolated, has_view: view.is_some() };
-    let policy = boundary::Circumstances { has_own_ipc: surroundings.kinds & sys::CLONE_NEWIPC != 0 };
+    let has_own_ipc = surroundings.kinds & sys::CLONE_NEWIPC != 0;
+    let policy = boundary::Circumstances { has_own_ipc, has_view: view.is_some() };
     let entered = sys::set_name(c"bailiwick-lnch")
         .and_then(|()| channel.send(hello(), Vec::new()))
         .map_err(|errno| Failure { step: Step::Fork, errno })
         .and_then(|()| enter_view(view.as_ref()))
         .and_then(|()| boundary::enter_grant(&grant, policy, &ruleset));
     drop(ruleset);
+    let entered = entered.and_then(|listener| match listener {
+        None => Ok(()),
+        Some(listener) => {
+            offer(&mut channel, listener).map_err(|errno| Failure { step: Step::Seccomp, errno })
+        }
+    });
     let event = match entered {
         Ok(()) => {
             let Some(plan) = read_plan(plan) else { sys::exit_now(1) };
@@ -239,6 +255,9 @@ fn grant(message: &[u8], kept: Vec<OwnedFd>) -> ! {
             let place = Place { outside, inside, view, host_process, plan, surroundings };
             let findings = boundary::probe(&grant, &place, &mut Stack::new());
             let unusable = boundary::try_roots(&place.plan);
+            if sys::set_dumpable(false).is_err() {
+                sys::exit_now(1);
+            }
             Event::Granted { epoch, findings, unusable, lacking, has_view }
         }
         Err(Failure { step, errno }) => Event::GrantFailed { epoch, step, errno: errno.0, root: None },
@@ -256,6 +275,14 @@ fn grant(message: &[u8], kept: Vec<OwnedFd>) -> ! {
         }));
     }
     sys::exit_now(0)
+}
+
+/// Hands the listener of the filter to the worker, and makes this process one that a broker may look into, for as
+/// long as it tries things: it runs nothing of a command's yet, and its domain of files is nobody else's.
+fn offer(channel: &mut Channel, listener: OwnedFd) -> sys::Result<()> {
+    channel.send(vec![LISTENER], vec![listener])?;
+    // The first connection would wait for ever.
+    if channel.wants_write() { Err(Errno::AGAIN) } else { sys::set_dumpable(true) }
 }
 
 /// Makes a copy of this process that keeps only the descriptors given (and 0, 1 and 2), runs `then`

@@ -8,6 +8,8 @@
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod boundary;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod broker;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod child;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod keeper;

@@ -61,7 +61,7 @@ pub(super) fn elsewhere(protection: Protection, possible: &[Layer]) -> String {
     if possible.is_empty() {
         return match protection {
             Protection::HiddenState => {
-                "no version keeps it on any host yet: put no secret where this user can read it"
+                "limit what the command may read: `--read-root D` keeps it on every host"
             }
             _ => {
                 "no host keeps it with this version: run as a user of its own, or in a machine or container where \

@@ -11,6 +11,7 @@ mod explain;
 mod explain_aliases;
 mod help;
 mod invoke;
+mod read;
 mod refused;
 mod run;
 mod signals;

@@ -16,7 +16,7 @@ use crate::child::Failure;
 use crate::switches::{Switch, without};
 use crate::sys::{self, Errno, ResourceLimit};
 
-pub(crate) use probe::{Place, run as probe, try_roots};
+pub(crate) use probe::{Place, named_socket, run as probe, try_roots};
 pub(crate) use seccomp::Instruction;
 pub(crate) use view::{
     Rules, View, ViewFailure, build as build_view, decode as decode_view, encode as encode_view,
@@ -27,6 +27,8 @@ pub(crate) use view::{
 pub(crate) struct Circumstances {
     /// System V objects and message queues are the session's own.
     pub(crate) has_own_ipc: bool,
+    /// Outside the roots, mounts are read-only.
+    pub(crate) has_view: bool,
 }
 
 fn at<T>(step: Step) -> impl Fn(Errno) -> Result<T, Failure> {
@@ -48,7 +50,7 @@ pub(crate) fn enter_scope(ruleset: &OwnedFd) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Enters the confinement of a grant.
+/// Enters the confinement of a grant. Gives the listener of the filter, where it asks a broker.
 ///
 /// # Errors
 /// Which step failed; the caller must end.
@@ -56,7 +58,7 @@ pub(crate) fn enter_grant(
     grant: &Grant,
     circumstances: Circumstances,
     ruleset: &OwnedFd,
-) -> Result<(), Failure> {
+) -> Result<Option<OwnedFd>, Failure> {
     // A dump would be written by the kernel, beside all confinement of the program that crashed.
     if !without(Switch::Hygiene) {
         sys::set_limit(sys::CORE, ResourceLimit { soft: 0, hard: 0 }).or_else(at(Step::Limits))?;
@@ -69,10 +71,18 @@ pub(crate) fn enter_grant(
     }
     if !without(Switch::Seccomp) {
         let sysv_ipc = grant.sysv_ipc || circumstances.has_own_ipc;
-        let policy = seccomp::FilterPolicy { network: grant.network, sysv_ipc };
-        sys::install_filter(&seccomp::program(policy)).or_else(at(Step::Seccomp))?;
+        // A broker judges by mounts: without a view all of them are writable.
+        let has_broker = grant.broker && circumstances.has_view && !without(Switch::SocketBroker);
+        let program =
+            |broker| seccomp::program(seccomp::FilterPolicy { network: grant.network, sysv_ipc, broker });
+        // A process has one listener at most, and the host may live under somebody's. What is lacking then is found
+        // by trying.
+        if has_broker && let Ok(listener) = sys::install_listening_filter(&program(true)) {
+            return Ok(Some(listener));
+        }
+        sys::install_filter(&program(false)).or_else(at(Step::Seccomp))?;
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Drops every capability, and the bounding set where that is permitted.

@@ -305,7 +305,7 @@ pub(crate) fn bind_abstract() -> Result<(OwnedFd, UnixAddress)> {
     Ok((socket, address))
 }
 
-fn unix_stream() -> Result<OwnedFd> {
+pub(super) fn unix_stream() -> Result<OwnedFd> {
     // SAFETY: no pointers.
     let fd = unsafe { call(number::SOCKET, [AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, 0, 0, 0]) }?;
     super::owned(fd)

@@ -99,11 +99,25 @@ pub(crate) fn capabilities() -> Result<Capabilities> {
     })
 }
 
+fn capability_data(kept: u64) -> [CapabilityData; 2] {
+    let half = |bits: u64| {
+        let bits = u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
+        CapabilityData { effective: bits, permitted: bits, inheritable: 0 }
+    };
+    [half(kept), half(kept >> 32)]
+}
+
 /// Empties the effective, permitted, inheritable and ambient sets.
 pub(crate) fn clear_capabilities() -> Result<()> {
+    keep_capabilities(0)
+}
+
+/// Empties the inheritable and ambient sets, and the effective and permitted ones but for these bits, which must
+/// be permitted.
+pub(crate) fn keep_capabilities(kept: u64) -> Result<()> {
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0)?;
     let mut header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
-    let data = [CapabilityData::default(); 2];
+    let data = capability_data(kept);
     // SAFETY: version 3 reads two data structures.
     unsafe { call(number::CAPSET, [(&raw mut header) as usize, data.as_ptr() as usize, 0, 0, 0, 0]) }
         .map(drop)

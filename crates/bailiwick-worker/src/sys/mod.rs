@@ -5,9 +5,11 @@
 //! `libc` crate. x86-64 only: the image is not built for another architecture.
 #![expect(unsafe_code, reason = "system calls that std does not offer; each with its preconditions")]
 
+mod caller;
 mod channel;
 mod credentials;
 mod file;
+mod listen;
 mod mount;
 mod process;
 mod segment;
@@ -15,12 +17,20 @@ mod signal;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use caller::{
+    Alarm, connect, connect_here, family, handle_alarms, is_read_only, listen_here, open_thread, read_memory,
+    send_timeout, take_descriptor, waits,
+};
 pub(crate) use channel::{Channel, Received, UnixAddress, bind_abstract, poll, socket_pair};
 pub(crate) use credentials::{
     Capabilities, capabilities, clear_capabilities, drop_bounding, has_bounding, install_filter,
-    no_new_privs, restrict_self, set_dumpable, set_name, set_no_new_privs, set_subreaper, subreaper,
+    keep_capabilities, no_new_privs, restrict_self, set_dumpable, set_name, set_no_new_privs, set_subreaper,
+    subreaper,
 };
 pub(crate) use file::*;
+pub(crate) use listen::{
+    Question, Questions, Slot, answer, answer_synchronously, install_listening_filter, is_unused, is_waiting,
+};
 pub(crate) use mount::*;
 pub(crate) use process::{
     CLONE_PARENT, CORE, OPEN_FILES, ResourceLimit, Waited, clone_child, detach, exit_now, kill, limit,
@@ -38,11 +48,13 @@ pub(crate) struct Errno(pub(crate) i32);
 impl Errno {
     pub(crate) const PERM: Self = Self(1);
     pub(crate) const NOENT: Self = Self(2);
+    pub(crate) const SRCH: Self = Self(3);
     pub(crate) const INTR: Self = Self(4);
     pub(crate) const BADF: Self = Self(9);
     pub(crate) const CHILD: Self = Self(10);
     pub(crate) const AGAIN: Self = Self(11);
     pub(crate) const ACCES: Self = Self(13);
+    pub(crate) const FAULT: Self = Self(14);
     pub(crate) const EXIST: Self = Self(17);
     pub(crate) const NOTDIR: Self = Self(20);
     pub(crate) const ISDIR: Self = Self(21);
@@ -52,11 +64,13 @@ impl Errno {
     pub(crate) const NOSYS: Self = Self(38);
     pub(crate) const OPNOTSUPP: Self = Self(95);
     pub(crate) const PIPE: Self = Self(32);
+    pub(crate) const CONNABORTED: Self = Self(103);
     pub(crate) const CONNRESET: Self = Self(104);
     pub(crate) const CONNREFUSED: Self = Self(111);
     pub(crate) const PROTO: Self = Self(71);
     pub(crate) const NOTEMPTY: Self = Self(39);
     pub(crate) const TIMEDOUT: Self = Self(110);
+    pub(crate) const INPROGRESS: Self = Self(115);
     pub(crate) const STALE: Self = Self(116);
 
     fn last() -> Self {
@@ -128,5 +142,7 @@ pub(crate) mod number {
         FACCESSAT2 = 439, SETNS = 308, MOVE_MOUNT = 429, FSOPEN = 430, FSCONFIG = 431, FSMOUNT = 432,
         MOUNT_SETATTR = 442, STATX = 332, LANDLOCK_ADD_RULE = 445, UTIMENSAT = 280, SETXATTR = 188, FCHOWNAT = 260,
         SHMAT = 30, GETEUID = 107, GETEGID = 108,
+        MMAP = 9, GETSOCKOPT = 55, FSTATFS = 138, GETTID = 186, TIMER_CREATE = 222, TIMER_SETTIME = 223,
+        TIMER_DELETE = 226, KCMP = 312, PIDFD_GETFD = 438,
     }
 }

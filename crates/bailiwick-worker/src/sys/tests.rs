@@ -35,6 +35,9 @@ fn system_call_numbers_are_the_kernels() {
         FSCONFIG SYS_fsconfig, FSMOUNT SYS_fsmount, MOUNT_SETATTR SYS_mount_setattr, STATX SYS_statx,
         LANDLOCK_ADD_RULE SYS_landlock_add_rule, UTIMENSAT SYS_utimensat, SETXATTR SYS_setxattr,
         FCHOWNAT SYS_fchownat, SHMAT SYS_shmat, GETEUID SYS_geteuid, GETEGID SYS_getegid,
+        MMAP SYS_mmap, GETSOCKOPT SYS_getsockopt, FSTATFS SYS_fstatfs,
+        GETTID SYS_gettid, TIMER_CREATE SYS_timer_create, TIMER_SETTIME SYS_timer_settime,
+        TIMER_DELETE SYS_timer_delete, KCMP SYS_kcmp, PIDFD_GETFD SYS_pidfd_getfd,
     );
     assert_eq!(checked, number::ALL.len(), "a number is not compared");
 }
@@ -134,4 +137,53 @@ fn messages_arrive_whole_with_their_descriptors() {
     assert!(!left.wants_write());
     drop(left);
     assert!(right.receive(true).unwrap().is_none());
+}
+
+#[test]
+fn what_the_broker_passes_is_the_kernels() {
+    use super::{caller, listen};
+    let numbers = [
+        (caller::PIDFD_THREAD as u64, u64::from(libc::PIDFD_THREAD)),
+        (caller::SO_DOMAIN as u64, libc::SO_DOMAIN as u64),
+        (caller::SO_SNDTIMEO as u64, libc::SO_SNDTIMEO as u64),
+        (caller::ST_RDONLY as u64, libc::ST_RDONLY),
+        (caller::ALARM as u64, libc::SIGALRM as u64),
+        (listen::NEW_LISTENER as u64, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER),
+        (listen::WAIT_KILLABLE as u64, libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV),
+        (listen::RECEIVE as u64, ioctl(3, 0, size_of::<libc::seccomp_notif>())),
+        (listen::SEND as u64, ioctl(3, 1, size_of::<libc::seccomp_notif_resp>())),
+        (listen::IS_VALID as u64, ioctl(1, 2, 8)),
+        (listen::SET_FLAGS as u64, ioctl(1, 4, 8)),
+    ];
+    for (position, (ours, theirs)) in numbers.into_iter().enumerate() {
+        assert_eq!(ours, theirs, "number {position}");
+    }
+    let sizes = [
+        (size_of::<listen::Question>(), size_of::<libc::seccomp_notif>()),
+        (size_of::<listen::Response>(), size_of::<libc::seccomp_notif_resp>()),
+        (size_of::<caller::SignalAction>(), size_of::<libc::sigaction>()),
+        (std::mem::offset_of!(caller::SignalAction, flags), std::mem::offset_of!(libc::sigaction, sa_flags)),
+        (std::mem::offset_of!(caller::SignalAction, mask), std::mem::offset_of!(libc::sigaction, sa_mask)),
+        (size_of::<libc::statfs>(), 15 * 8),
+        (size_of::<libc::sigevent>(), 64),
+        (size_of::<libc::itimerspec>(), 32),
+    ];
+    for (position, (ours, theirs)) in sizes.into_iter().enumerate() {
+        assert_eq!(ours, theirs, "size {position}");
+    }
+}
+
+/// `_IOC(direction, '!', number, size)` of `asm-generic/ioctl.h`.
+fn ioctl(direction: u64, number: u64, size: usize) -> u64 {
+    direction << 30 | (size as u64) << 16 | u64::from(b'!') << 8 | number
+}
+
+/// What `fstatfs` tells, read by its offset, is what the mount table says.
+#[test]
+fn read_only_mounts_are_told() {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let file = super::open_at(super::AT_FDCWD, c"/proc", super::O_PATH, 0).unwrap();
+    let line = table.lines().rfind(|line| line.split(' ').nth(4) == Some("/proc")).unwrap();
+    let options = line.split(' ').nth(5).unwrap();
+    assert_eq!(super::is_read_only(&file).unwrap(), options.split(',').any(|option| option == "ro"));
 }

@@ -112,6 +112,7 @@ impl Worker {
         let Some(closing) = self.closing.take() else { return Ok(()) };
         self.reapers.clear();
         self.epochs.clear();
+        self.brokers.clear();
         self.session = None;
         // Whatever a walk did not show is below this process all the same, and is waited for here.
         keeper::end_everything();

@@ -66,9 +66,13 @@ impl Worker {
                 let own = i32::try_from(*pid).unwrap_or(0);
                 let mut numbers = Pid { own, shown: own };
                 let pidfd = descriptors.into_iter().next();
-                if self.isolation.has(sys::CLONE_NEWPID) {
+                let is_isolated = self.isolation.has(sys::CLONE_NEWPID);
+                if is_isolated {
                     numbers.shown = pidfd.as_ref().and_then(tree::number_of).unwrap_or(0);
                     *pid = u32::try_from(numbers.shown).unwrap_or(0);
+                }
+                // A reaper in a read scope cannot look into `/proc`.
+                if is_isolated || *start_time == 0 {
                     *start_time = tree::stat(numbers.shown).map_or(0, |stat| stat.start_time);
                     // Only now may it wait for the command, after which nobody could tell these numbers. If it is gone,
                     // its end says so.
@@ -137,11 +141,13 @@ impl Worker {
 
     /// Takes off children that ended or stopped.
     pub(super) fn reap(&mut self) -> Result<(), Stop> {
+        let mut ended = Vec::new();
         while let Ok(Some(child)) = sys::wait(false, true) {
             if child.stopped() {
                 self.resume(child.pid);
                 continue;
             }
+            ended.push(child.pid);
             // What a killed reaper said, and the end of its channel, came before its own end and that of
             // anything that came here from it, but may not have been read yet.
             self.read_reapers(None)?;
@@ -151,6 +157,9 @@ impl Worker {
             }
             self.dying.remove(&child.pid);
             self.adopted_ended(child)?;
+        }
+        if !ended.is_empty() {
+            self.children_ended(&ended)?;
         }
         self.settle_lost()
     }
@@ -210,7 +219,8 @@ impl Worker {
     fn known(&self) -> impl Iterator<Item = Pid> {
         let launchers = self.epochs.values().flat_map(|epoch| epoch.launcher.iter().chain(&epoch.builder));
         let launchers = launchers.chain(&self.session).map(|launcher| launcher.pid);
-        launchers.chain(self.reapers.iter().map(|reaper| reaper.pid))
+        let known = launchers.chain(self.reapers.iter().map(|reaper| reaper.pid));
+        known.chain(self.brokers.iter().map(super::broker::Broker::pid))
     }
 
     /// Commands whose reaper was killed settle together: when the worker has no child left that is not

@@ -5,9 +5,11 @@ use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 
 use bailiwick_wire::{Event, Finding, Lacking, Outcome, Part, Probe, Step};
 
+use super::socket::NamedSocket;
 use super::{Command, Holds, Launcher, Pid, Reaper, Stop, Worker};
 use crate::boundary::{View, ViewFailure, decode_view};
 use crate::launcher::{self, Surroundings};
+use crate::namespaces::Isolation;
 use crate::sys::{self, Channel, Errno, Received};
 use crate::tree;
 
@@ -16,7 +18,13 @@ use crate::tree;
 const SPARE_REAPERS: usize = 8;
 /// How often a launcher is made again for a waiting command before the command fails: a command of the
 /// same session that keeps killing launchers must not keep another one waiting for ever.
-const LAUNCH_ATTEMPTS: u32 = 16;
+pub(super) const LAUNCH_ATTEMPTS: u32 = 16;
+
+/// Both numbers of a child that has not been waited for.
+pub(super) fn pid_of(isolation: &Isolation, own: i32) -> Pid {
+    let shown = if isolation.has(sys::CLONE_NEWPID) { tree::number_of_child(own).unwrap_or(0) } else { own };
+    Pid { own, shown }
+}
 
 impl Worker {
     /// Makes the session's launcher.
@@ -32,9 +40,7 @@ impl Worker {
 
     /// Both numbers of a child that has not been waited for.
     pub(super) fn pid_of(&self, own: i32) -> Pid {
-        let shown =
-            if self.isolation.has(sys::CLONE_NEWPID) { tree::number_of_child(own).unwrap_or(0) } else { own };
-        Pid { own, shown }
+        pid_of(&self.isolation, own)
     }
 
     /// Makes the process that builds the view of an epoch.
@@ -99,6 +105,7 @@ impl Worker {
             lacking: epoch.lacking.clone(),
         };
         epoch.attempts += 1;
+        epoch.socket = NamedSocket::listen(&epoch.outside, number);
         epoch.launcher = Some(Launcher { pid: Pid::default(), channel: Channel::new(ours), ready: false });
         // A session launcher that is gone shows by its end of file, and is made again there.
         let message = launcher::grant_message(&epoch.grant, &surroundings);
@@ -137,7 +144,7 @@ impl Worker {
             sys::may_fail(launcher.channel.flush());
             match launcher.channel.receive(false) {
                 Err(Errno::AGAIN) => {}
-                Ok(Some(message)) => self.launcher_said(number, &message)?,
+                Ok(Some(message)) => self.launcher_said(number, message)?,
                 Ok(None) | Err(_) => self.launcher_lost(number)?,
             }
         }
@@ -179,8 +186,16 @@ impl Worker {
         Ok(())
     }
 
-    fn launcher_said(&mut self, number: u32, message: &Received) -> Result<(), Stop> {
+    fn launcher_said(&mut self, number: u32, mut message: Received) -> Result<(), Stop> {
         let Some(epoch) = self.epochs.get_mut(&number) else { return Ok(()) };
+        if message.bytes == [launcher::LISTENER] {
+            let (Some(listener), Some(view)) = (message.descriptors.pop(), &epoch.view) else {
+                return Ok(());
+            };
+            let copy = |fd: &OwnedFd| sys::duplicate_above(fd.as_raw_fd(), 3);
+            let view = [copy(&view.namespace)?, copy(&view.root)?];
+            return self.add_broker(listener, view);
+        }
         if let Some(pid) = launcher::read_hello(&message.bytes) {
             let pid = self.pid_of(pid);
             let epoch = self.epochs.get_mut(&number);
@@ -188,6 +203,7 @@ impl Worker {
             return Ok(());
         }
         let event = Event::decode(&message.bytes).map_err(|_| Stop::HostGone)?;
+        epoch.socket = None;
         match event {
             Event::Granted { epoch: named, mut findings, unusable, lacking, has_view } => {
                 let held = |is_so| if is_so { Outcome::Held } else { Outcome::Broken };
@@ -228,6 +244,7 @@ impl Worker {
     fn launcher_lost(&mut self, number: u32) -> Result<(), Stop> {
         let Some(epoch) = self.epochs.get_mut(&number) else { return Ok(()) };
         epoch.launcher = None;
+        epoch.socket = None;
         if epoch.findings.is_none() {
             self.epochs.remove(&number);
             return self.tell(&Event::GrantFailed {

@@ -15,9 +15,11 @@ use crate::sys::{self, Channel, Errno, Received, SignalFd, UnixAddress};
 use crate::tree::Ending;
 use crate::{keeper, tree};
 
+mod broker;
 mod close;
 mod follow;
 mod launch;
+mod socket;
 
 use close::Closing;
 use follow::resume_children;
@@ -57,6 +59,8 @@ struct Epoch {
     builder: Option<Launcher>,
     lacking: Vec<Lacking>,
     launcher: Option<Launcher>,
+    /// What a launcher tries to reach.
+    socket: Option<socket::NamedSocket>,
     /// What the first launcher found; a later one must find the same.
     findings: Option<Vec<Finding>>,
     attempts: u32,
@@ -100,6 +104,7 @@ struct Worker {
     abstract_socket: Option<(OwnedFd, UnixAddress)>,
     epochs: BTreeMap<u32, Epoch>,
     reapers: Vec<Reaper>,
+    brokers: Vec<broker::Broker>,
     commands: HashMap<u64, Command>,
     waiting: VecDeque<(u64, u32, Received)>,
     /// Killed reapers whose end has not been seen, so whose children are not all here yet.
@@ -165,6 +170,7 @@ impl Worker {
             abstract_socket: None,
             epochs: BTreeMap::new(),
             reapers: Vec::new(),
+            brokers: Vec::new(),
             commands: HashMap::new(),
             waiting: VecDeque::new(),
             dying: HashSet::new(),
@@ -193,6 +199,7 @@ impl Worker {
         let of_epochs = self.epochs.values().flat_map(|epoch| epoch.launcher.iter().chain(&epoch.builder));
         wanted.extend(of_epochs.map(channels));
         wanted.extend(self.reapers.iter().map(|r| (r.channel.as_raw_fd(), r.channel.wants_write())));
+        wanted.extend(self.brokers.iter().filter_map(|b| b.channel()).map(|c| (c.as_raw_fd(), false)));
         let sweeping = self.closing.is_some() || self.commands.values().any(|command| command.ending);
         if !sweeping {
             self.ending = Ending::default();
@@ -213,6 +220,7 @@ impl Worker {
         // Reapers first: an event of a command must reach the host before what is asked about it now.
         self.read_reapers(Some(&ready))?;
         self.read_launchers(&ready)?;
+        self.read_brokers(&ready)?;
         if ready.contains(&self.signals.as_raw_fd()) {
             self.signals.drain();
         }
@@ -291,6 +299,7 @@ impl Worker {
                     builder: None,
                     lacking: self.isolation.lacking.into_iter().collect(),
                     launcher: None,
+                    socket: None,
                     findings: None,
                     attempts: 0,
                     retired: false,

@@ -142,11 +142,17 @@ kinds! {
         "It cannot be told where an object to protect lies.",
         "Let this user enter the directories above it.";
     ReadInvalid "ERR_BAILIWICK_READ_INVALID" retry(false) ran(Nothing)
-        "A directory that commands may read, or take programs from, is not the canonical path of a directory that this user can reach.",
+        "A directory that commands may read, or take programs from, is not the canonical path of an existing directory that this user can reach.",
         "Give the canonical path; it is in the fields where there is one.";
     ReadOverlap "ERR_BAILIWICK_READ_OVERLAP" retry(false) ran(Nothing)
-        "A directory that commands may read, or take programs from, holds something private or lies in it, perhaps under another name.",
+        "A directory or file that commands may read, or take programs from, holds something private or lies in it, perhaps under another name.",
         "Choose directories apart from the store and from what is protected.";
+    ReadForbidden "ERR_BAILIWICK_READ_FORBIDDEN" retry(false) ran(Nothing)
+        "A directory or file that commands may read is `/`, holds or is `/proc`, `/sys` or `/dev`, lies in one of them, or is no regular file.",
+        "Name the directories that commands need; plain devices work without, and of `/proc` the names can be listed.";
+    ReadChanged "ERR_BAILIWICK_READ_CHANGED" retry(true) ran(Nothing)
+        "A directory that commands may read is no longer at its path, or the path names another one than was granted.",
+        "Put it back, or replace the write roots, which grants what may be read again too.";
     EnvInvalid "ERR_BAILIWICK_ENV_INVALID" retry(false) ran(Nothing)
         "A variable of the environment has an empty name, a name with `=`, or a NUL byte.",
         "Leave the variable out or change it; its index and name are in the fields, its value is never shown.";

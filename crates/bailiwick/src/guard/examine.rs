@@ -7,11 +7,12 @@ use rustix::fs::Access;
 
 use super::forbidden::Places;
 use super::layers::{self, Finding, Found, Known};
-use super::links::{Holdings, OtherName, Searched, search};
+use super::links::{Aim, Holdings, OtherName, Searched, search};
 use super::outlook::{Alias, Outlook};
 use super::protected::{ProtectedObject, ProtectedSet};
+use super::read::{self, ReadPin, Sight};
 use super::refusal::{self, Overlap};
-use super::verdict::{Comparison, Decision, Fact, Meeting, Relation, RootVerdict, Verdict};
+use super::verdict::{Comparison, Decision, Fact, Meeting, ReadVerdict, Relation, RootVerdict, Verdict};
 use crate::error::Error;
 use crate::identity::{Beneath, Fault, Key, Node, PinnedDir, Role, Walk, check_access};
 use crate::policy::{Policy, path_fault, root_invalid};
@@ -86,6 +87,8 @@ pub(super) struct Examination {
     pub(super) verdict: Verdict,
     /// The roots to grant, each with its index; complete only when nothing was refused.
     pub(super) roots: Vec<(usize, PinnedDir)>,
+    /// What commands may read; complete only when nothing was refused, `None` where that is everything.
+    pub(super) reads: Option<Vec<ReadPin>>,
     /// What the verdict rests on, to be checked again before each command; `None` when it could not be looked at.
     pub(super) basis: Option<Basis>,
 }
@@ -127,7 +130,7 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
         let mut kept: Vec<(usize, &PinnedDir)> =
             outermost.kept.iter().map(|(index, root)| (*index, root)).collect();
         kept.sort_by_key(|(index, _)| *index);
-        let found = search(&kept, outlook, protected, holdings, &mut searched);
+        let found = search(&kept, outlook, protected, holdings, &mut searched, Aim::Write);
         add_links(&mut roots, &outermost, protected, found.names);
         for (index, refusal) in found.stopped {
             refuse(&mut roots, index, refusal);
@@ -137,13 +140,26 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
             Err((index, refusal)) => refuse(&mut roots, index, refusal),
         }
     }
+    let mut reads = None;
+    if let (Some(readable), Some(outlook)) = (policy.read.readable(), &outlook) {
+        let sight = Sight { protected, outlook, places: &places };
+        reads = Some(read::examine(readable, &sight, holdings.as_mut(), &mut searched, &mut walk));
+        let kept: Vec<(usize, &PinnedDir)> =
+            outermost.kept.iter().map(|(index, root)| (*index, root)).collect();
+        for (index, refusal) in read::check_roots(&kept, &sight, &mut walk) {
+            refuse(&mut roots, index, refusal);
+        }
+    }
+    let (read_verdicts, reads) = reads.unzip();
     for root in &mut roots {
         let cover = outermost.cover(root.index);
         if root.decision == Decision::Granted && cover != root.index {
             root.decision = Decision::Covered(cover);
         }
     }
-    let granted = refusals.is_empty() && roots.iter().all(|root| root.refusals.is_empty());
+    let granted = refusals.is_empty()
+        && roots.iter().all(|root| root.refusals.is_empty())
+        && read_verdicts.iter().flatten().all(|read: &ReadVerdict| read.refusals.is_empty());
     let mut notes = protected.notes().to_vec();
     if known.is_relied_on {
         notes.push(
@@ -164,8 +180,9 @@ pub(super) fn examine(policy: &Policy, protected: &ProtectedSet, mut searched: S
     let mut pins: Vec<(usize, PinnedDir)> = outermost.kept.into_iter().collect();
     pins.sort_by_key(|(index, _)| *index);
     Examination {
-        verdict: Verdict { granted, roots, refusals, notes },
+        verdict: Verdict { granted, roots, reads: read_verdicts, refusals, notes },
         roots: pins,
+        reads,
         basis: outlook.zip(holdings).map(|(outlook, holdings)| Basis { outlook, holdings, searched, known }),
     }
 }

@@ -8,9 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use super::examine::{Basis, Examined, Meet, meet};
 use super::forbidden::Places;
 use super::layers;
-use super::links::{Holdings, OtherName, SearchOutcome, Searched, search};
+use super::links::{Aim, Holdings, OtherName, SearchOutcome, Searched, search};
 use super::outlook::Outlook;
 use super::protected::ProtectedSet;
+use super::read::{ReadPin, Reads, Sight};
 use super::refusal::{self, Overlap};
 use super::verdict::Relation;
 use crate::error::{Error, ErrorKind};
@@ -33,6 +34,7 @@ pub struct Grant {
     roots: Vec<PinnedDir>,
     /// For each of `roots`, its index in the policy.
     indices: Vec<usize>,
+    reads: Reads,
     protected: ProtectedSet,
     /// Position in `roots` of each root.
     by_key: HashMap<Key, usize>,
@@ -54,6 +56,7 @@ impl Grant {
     pub(super) fn new(
         policy: Policy,
         roots: Vec<(usize, PinnedDir)>,
+        reads: Option<Vec<ReadPin>>,
         protected: ProtectedSet,
         watch: MountWatch,
         basis: Basis,
@@ -61,8 +64,8 @@ impl Grant {
         let (indices, roots): (Vec<_>, Vec<_>) = roots.into_iter().unzip();
         let by_key = roots.iter().enumerate().map(|(position, root)| (root.id().key(), position)).collect();
         let state = Mutex::new(State { basis, is_stale: false });
-        let has_view = AtomicBool::new(false);
-        Self { policy, roots, indices, protected, by_key, watch, has_view, state }
+        let (reads, has_view) = (Reads::new(reads), AtomicBool::new(false));
+        Self { policy, roots, indices, reads, protected, by_key, watch, has_view, state }
     }
 
     /// Notes that a copy of the mounts has been made for the commands of this grant. `false` when the mounts have changed
@@ -105,6 +108,15 @@ impl Grant {
         &self.roots
     }
 
+    /// What commands may read beside the roots, as canonical paths; `None` where that is everything.
+    pub fn readable(&self) -> Option<impl Iterator<Item = &Path>> {
+        self.reads().map(|pins| pins.iter().map(|pin| pin.pin().canonical()))
+    }
+
+    pub(crate) fn reads(&self) -> Option<&[ReadPin]> {
+        self.reads.pins()
+    }
+
     /// The policy that was granted.
     #[must_use]
     pub fn policy(&self) -> &Policy {
@@ -133,8 +145,8 @@ impl Grant {
     /// again, which may take as long as issuing the grant did.
     ///
     /// # Errors
-    /// `RootMissing` or `RootIdentityChanged` for a root that was removed or replaced; `RootOverlap` for a move, a
-    /// mount or a link; `RootUnprovable`, `LinkSearchStopped`, `RootForbidden` as for [`issue`](super::issue);
+    /// `RootMissing` or `RootIdentityChanged` for a root that was removed or replaced, `ReadChanged` for a directory to
+    /// read; `RootOverlap`, `ReadOverlap` for a move, a mount or a link; `RootUnprovable`, `LinkSearchStopped`, `RootForbidden` as for [`issue`](super::issue);
     /// `ProtectedNotAccessible` when it cannot be told where a protected object lies now. The grant itself stays
     /// what it was, and passes again once what stood in the way is gone.
     ///
@@ -179,6 +191,7 @@ impl Grant {
             && (0..state.basis.outlook.views.len())
                 .any(|number| state.basis.outlook.views_of(number).next().is_some());
         !has_views
+            && self.reads.is_untouched(&state.basis.outlook, &self.protected, !self.has_view())
             && self.roots.iter().all(|root| root.check_name().is_ok())
             && self.protected.objects().iter().all(|object| object.pin().is_at_its_name())
     }
@@ -186,6 +199,9 @@ impl Grant {
     fn is_fresh(&self, state: &mut State) -> Result<bool, Error> {
         let mut walk = Walk::default();
         self.check_chains(&state.basis.outlook, &mut walk)?;
+        let roots: Vec<_> = self.numbered().map(|(root, index)| (index, root)).collect();
+        let outlook = (&state.basis.outlook, !self.has_view());
+        let reads = self.reads.check_quickly(&roots, &self.protected, outlook, &mut walk)?;
         // Remembered, because asking clears it.
         if self.mounts_changed().map_err(watch_failed)? {
             state.basis.known.forget();
@@ -195,7 +211,9 @@ impl Grant {
             state.basis.searched.forget();
             state.is_stale = true;
         }
-        if !state.is_stale && !self.has_view() && !self.check_views(&state.basis.outlook, &mut walk)? {
+        if !state.is_stale
+            && !(reads && (self.has_view() || self.check_views(&state.basis.outlook, &mut walk)?))
+        {
             state.basis.known.forget();
             state.is_stale = true;
         }
@@ -213,6 +231,11 @@ impl Grant {
             // The mounts are what they were. Only files may have other names.
             let Basis { outlook, holdings, searched, .. } = &mut state.basis;
             self.check_links(outlook, holdings, searched)?;
+            let roots: Vec<(usize, &PinnedDir)> =
+                self.numbered().map(|(root, index)| (index, root)).collect();
+            let places = Places::find();
+            let sight = Sight { protected: &self.protected, outlook, places: &places };
+            self.reads.check_fully(&roots, &sight, holdings, searched, &mut Walk::default())?;
             state.is_stale = false;
             return Ok(());
         }
@@ -238,6 +261,8 @@ impl Grant {
             if let Some(refusal) = layers::first_refusal(&found, &roots, &self.protected) {
                 return Err(refusal);
             }
+            let sight = Sight { protected: &self.protected, outlook: &outlook, places: &places };
+            self.reads.check_fully(&roots, &sight, &mut walk)?;
             state.basis.outlook = outlook;
             Ok(())
         })?;
@@ -254,7 +279,8 @@ impl Grant {
         searched: &mut Searched,
     ) -> Result<(), Error> {
         let roots: Vec<(usize, &PinnedDir)> = self.numbered().map(|(root, index)| (index, root)).collect();
-        let SearchOutcome { names, stopped } = search(&roots, outlook, &self.protected, holdings, searched);
+        let SearchOutcome { names, stopped } =
+            search(&roots, outlook, &self.protected, holdings, searched, Aim::Write);
         if let Some((_, refusal)) = stopped.into_iter().next() {
             return Err(refusal);
         }
@@ -269,7 +295,7 @@ impl Grant {
                 .collect();
             return Err(refusal::linked(*index, root, object, &same));
         }
-        Ok(())
+        self.reads.check_links(outlook, &self.protected, holdings, searched)
     }
 
     /// Each root with its index in the policy.

@@ -10,13 +10,14 @@ use rustix::io::Errno;
 
 use super::outlook::Outlook;
 use super::protected::{ProtectedKind, ProtectedObject, ProtectedSet};
+use super::read::is_private;
 use super::refusal;
 use super::search::SearchProgress;
 use crate::error::Error;
 use crate::identity::{
     Device, Fault, FileInventory, Inventory, InventoryFault, Key, LinkedFile, Look, Mount, Node, Overlays,
-    Pin, PinnedDir, PinnedName, ScanLimits, ScanProgress, ScanReport, ScanStop, Start, Target, WalkLimits,
-    elsewhere, look_exact, scan, target_at, user,
+    Pin, PinnedDir, PinnedName, Role, ScanLimits, ScanProgress, ScanReport, ScanStop, Start, Target,
+    WalkLimits, elsewhere, look_exact, scan, target_at, user,
 };
 
 /// What is in the protected objects: the files of which other names are looked for.
@@ -54,7 +55,29 @@ pub(super) struct OtherName {
 /// Linking and moving a file change the time of its inode. Moving a directory that holds one of its names does not:
 /// whoever moves such a directory into a root from outside is seen at the next grant only.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Searched(HashMap<Node, HashSet<Seen>>);
+pub(crate) struct Searched {
+    to_write: HashMap<Node, HashSet<Seen>>,
+    to_read: HashMap<Node, HashSet<Seen>>,
+}
+
+/// What a search is for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Aim<'a> {
+    /// Names by which commands could write.
+    Write,
+    /// Names by which commands could read what is private: mounts that take no write are ways too, and the program is no
+    /// secret. What each directory is, by the number that comes with it.
+    Read(&'a [Role]),
+}
+
+impl Aim<'_> {
+    fn role(self, index: usize) -> Role {
+        match self {
+            Self::Write => Role::Root(index),
+            Self::Read(roles) => roles.get(index).copied().unwrap_or(Role::Store),
+        }
+    }
+}
 
 type Seen = (Key, u32, (i64, u32));
 
@@ -133,13 +156,24 @@ impl Holdings {
     }
 
     /// The files with names outside, each with what changes when a name does.
-    fn states(&self) -> Vec<Seen> {
-        self.linked().map(|(_, file)| (file.key, file.links, file.changed)).collect()
+    fn states(&self, protected: &ProtectedSet, aim: Aim<'_>) -> Vec<Seen> {
+        self.aimed_at(protected, aim).map(|(_, file)| (file.key, file.links, file.changed)).collect()
     }
 
     /// Files of one object that have a name outside of it.
     pub(super) fn linked_of(&self, object: usize) -> impl Iterator<Item = &LinkedFile> {
         self.0.get(object).into_iter().flat_map(Holding::linked)
+    }
+
+    fn aimed_at<'a>(
+        &'a self,
+        protected: &'a ProtectedSet,
+        aim: Aim<'a>,
+    ) -> impl Iterator<Item = (usize, &'a LinkedFile)> {
+        self.linked().filter(move |(number, _)| match aim {
+            Aim::Write => true,
+            Aim::Read(_) => protected.objects().get(*number).is_none_or(|object| is_private(object.kind())),
+        })
     }
 
     fn linked(&self) -> impl Iterator<Item = (usize, &LinkedFile)> {
@@ -172,7 +206,8 @@ fn check_listed(object: &ProtectedObject, holding: &Holding) -> Result<(), Error
 impl Searched {
     /// Forgets everything: a file with several names has changed, or may have.
     pub(super) fn forget(&mut self) {
-        self.0.clear();
+        self.to_write.clear();
+        self.to_read.clear();
     }
 }
 
@@ -190,18 +225,21 @@ pub(super) fn search(
     protected: &ProtectedSet,
     holdings: &mut Holdings,
     searched: &mut Searched,
+    aim: Aim<'_>,
 ) -> SearchOutcome {
     const TRIES: usize = 4;
     for _ in 0..TRIES {
-        let before = holdings.states();
+        let before = holdings.states(protected, aim);
         let mut outcome = SearchOutcome::default();
         if before.is_empty() {
             return outcome;
         }
         for (index, root) in roots {
-            match search_one(root, outlook, protected, holdings, searched) {
+            match search_one(root, outlook, protected, holdings, searched, aim) {
                 Ok(found) => outcome.names.extend(found.into_iter().map(|name| (*index, name))),
-                Err(stop) => outcome.stopped.push((*index, refusal::search_stopped(*index, root, stop))),
+                Err(stop) => {
+                    outcome.stopped.push((*index, refusal::search_stopped(aim.role(*index), root, stop)));
+                }
             }
         }
         // A name that was moved from where the search had not been to where it had been is told by the file's time.
@@ -209,14 +247,17 @@ pub(super) fn search(
             outcome.stopped.push((0, refusal));
             return outcome;
         }
-        if holdings.states() == before {
+        if holdings.states(protected, aim) == before {
             return outcome;
         }
         searched.forget();
     }
     let (index, path) =
         roots.first().map_or((0, PathBuf::new()), |(index, root)| (*index, root.canonical().to_owned()));
-    SearchOutcome { names: Vec::new(), stopped: vec![(index, refusal::search_unsettled(index, &path))] }
+    SearchOutcome {
+        names: Vec::new(),
+        stopped: vec![(index, refusal::search_unsettled(aim.role(index), &path))],
+    }
 }
 
 /// Why a root could not be searched.
@@ -240,14 +281,19 @@ fn search_one(
     protected: &ProtectedSet,
     holdings: &Holdings,
     searched: &mut Searched,
+    aim: Aim<'_>,
 ) -> Result<Vec<OtherName>, Stopped> {
-    let known = searched.0.entry(root.id().node()).or_default();
+    let known = match aim {
+        Aim::Write => &mut searched.to_write,
+        Aim::Read(_) => &mut searched.to_read,
+    };
+    let known = known.entry(root.id().node()).or_default();
     let overlays = Overlays::new(&outlook.table)?;
     let mut targets: HashMap<Key, Wanted> = HashMap::new();
     let mut sought: Vec<Target> = Vec::new();
     let mut devices: HashSet<Device> = HashSet::new();
     let mut seen: Vec<Seen> = Vec::new();
-    for (object, file) in holdings.linked() {
+    for (object, file) in holdings.aimed_at(protected, aim) {
         let this = (file.key, file.links, file.changed);
         if known.contains(&this) {
             continue;
@@ -283,7 +329,7 @@ fn search_one(
     let own = outlook.table.get(root.id().mount);
     let mut beneath = outlook.points.beneath(&outlook.table, root)?;
     // A name that cannot be written through reaches nothing.
-    beneath.retain(|beneath| !beneath.mount.read_only);
+    beneath.retain(|beneath| matches!(aim, Aim::Read(_)) || !beneath.mount.read_only);
     let mut opened: Vec<(PinnedDir, PathBuf)> = Vec::new();
     let mut starts: Vec<Start<'_>> = Vec::new();
     let views = if beneath.is_empty() { Vec::new() } else { elsewhere(&outlook.table, root)? };
@@ -343,7 +389,7 @@ fn search_one(
 }
 
 fn run(starts: &[Start<'_>], targets: &[Target], protected: &ProtectedSet) -> Result<ScanReport, ScanStop> {
-    run_bounded(protected, "searched write roots for other names of protected files", |limits, progress| {
+    run_bounded(protected, "searched for other names of protected files", |limits, progress| {
         scan(starts, targets, limits, progress)
     })
 }

@@ -19,6 +19,8 @@
 //!    of them is compared: file handles, places within file systems, birth times.
 //! 6. Hard links: a protected file with more than one name has its other names searched for in the roots.
 //! 7. What is mounted beneath a root: no device of this host, and no control of the kernel.
+//! 8. Where the policy limits what commands may read: all of it, and the write roots again, under every name that can
+//!    be read, in both directions, for other names of private files too.
 //!
 //! What cannot be proved refuses: layers that cannot be found, file systems on which neither names nor numbers tell
 //! objects apart, or which a program serves that may show directories of this machine, searches that reach their bound.
@@ -43,13 +45,16 @@ use grant::{settled, watch_failed};
 
 use examine::Examination;
 
-pub use crate::identity::ReadPurpose;
+pub use crate::policy::ReadPurpose;
 pub use grant::Grant;
 pub(crate) use links::Searched;
 pub use protected::{ProtectedKind, ProtectedObject, ProtectedSet, ProtectedSetBuilder};
+pub(crate) use read::ReadPin;
 pub use read::check_readable;
 pub use search::{LinkSearch, SearchProgress};
-pub use verdict::{Comparison, Decision, Fact, Meeting, Relation, RootVerdict, Verdict};
+pub use verdict::{
+    Comparison, Decision, Fact, Meeting, ReadDecision, ReadVerdict, Relation, RootVerdict, Verdict,
+};
 
 /// Grants the write roots of a policy, or refuses the first that cannot be granted.
 ///
@@ -58,7 +63,7 @@ pub use verdict::{Comparison, Decision, Fact, Meeting, Relation, RootVerdict, Ve
 /// # Errors
 /// For a root: `RootInvalid`, `RootNotFound`, `RootNotDirectory`, `RootThroughMagicLink`, `RootForbidden`,
 /// `RootOverlap`, `RootUnprovable`, `LinkSearchStopped`, `RootNotAccessible`, `RootIdentityChanged` (can retry),
-/// `TooManyRoots`. Otherwise
+/// `TooManyRoots`. For what commands may read: `ReadInvalid`, `ReadOverlap`, `ReadForbidden`, `ReadChanged`, `LinkSearchStopped`. Otherwise
 /// `ProtectedInvalid`, `ProtectedNotAccessible`, `EnvInvalid`, `LimitInvalid`, `PlatformUnsupported`. Nothing has run.
 ///
 /// # Security
@@ -78,9 +83,10 @@ pub(crate) fn issue_after(
     searched: Searched,
 ) -> Result<Grant, Error> {
     let watch = MountWatch::new().map_err(watch_failed)?;
-    let (verdict, roots, basis) = settled(&watch, || {
-        let Examination { verdict, roots, basis } = examine::examine(policy, &protected, searched.clone());
-        Ok((verdict, roots, basis))
+    let (verdict, (roots, reads), basis) = settled(&watch, || {
+        let Examination { verdict, roots, reads, basis } =
+            examine::examine(policy, &protected, searched.clone());
+        Ok((verdict, (roots, reads), basis))
     })?;
     match (verdict.into_refusal(), basis) {
         (Some(refusal), _) => {
@@ -89,7 +95,7 @@ pub(crate) fn issue_after(
         }
         (None, Some(basis)) => {
             tracing::debug!(given = policy.write_roots.len(), effective = roots.len(), "grant issued");
-            Ok(Grant::new(policy.clone(), roots, protected, watch, basis))
+            Ok(Grant::new(policy.clone(), roots, reads, protected, watch, basis))
         }
         (None, None) => Err(Error::new(ErrorKind::Internal, "a policy was neither refused nor examined")),
     }

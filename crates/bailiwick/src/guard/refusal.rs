@@ -311,10 +311,10 @@ pub(super) fn layer(index: usize, root: &PinnedDir, object: &ProtectedObject, fi
 }
 
 /// A search for other names that was stopped.
-pub(super) fn search_stopped(index: usize, root: &PinnedDir, stop: Stopped) -> Error {
+pub(super) fn search_stopped(role: Role, root: &PinnedDir, stop: Stopped) -> Error {
     match stop {
-        Stopped::Fault(fault) => Role::Root(index).fault(fault, root.given()),
-        Stopped::Scan(stop) => Role::Root(index)
+        Stopped::Fault(fault) => role.fault(fault, root.given()),
+        Stopped::Scan(stop) => role
             .error(
                 ErrorKind::LinkSearchStopped,
                 "could not be searched to its end for other names of protected files",
@@ -325,7 +325,7 @@ pub(super) fn search_stopped(index: usize, root: &PinnedDir, stop: Stopped) -> E
             .retry(stop.can_retry())
             .hint(stop.hint())
             .source(stop),
-        Stopped::Layers(stop) => Role::Root(index)
+        Stopped::Layers(stop) => role
             .error(
                 ErrorKind::LinkSearchStopped,
                 "could not be compared to the end with the layers of an overlay",
@@ -352,15 +352,14 @@ fn layer_hint(stop: &ScanStop) -> &'static str {
 }
 
 /// A search during which protected files were linked or moved, again and again.
-pub(super) fn search_unsettled(index: usize, root: &Path) -> Error {
-    Role::Root(index)
-        .error(
-            ErrorKind::LinkSearchStopped,
-            "could not be searched for other names of protected files, which are being linked or moved",
-            root,
-        )
-        .retry(true)
-        .hint("try again once they are left alone")
+pub(super) fn search_unsettled(role: Role, root: &Path) -> Error {
+    role.error(
+        ErrorKind::LinkSearchStopped,
+        "could not be searched for other names of protected files, which are being linked or moved",
+        root,
+    )
+    .retry(true)
+    .hint("try again once they are left alone")
 }
 
 /// A protected object of which it cannot be told what is in it.

@@ -145,6 +145,37 @@ pub struct RootVerdict {
     pub refusals: Vec<Error>,
 }
 
+/// What became of a directory or file that commands may read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReadDecision {
+    /// Commands could read it.
+    Readable,
+    /// A part of the base set that this host lacks, or that this user cannot reach.
+    Absent,
+    /// It cannot be granted.
+    Refused,
+}
+
+/// What the guard found about one directory or file that commands may read.
+#[derive(Debug, Serialize)]
+pub struct ReadVerdict {
+    /// What it is for: `root`, `programs` or `base`.
+    pub purpose: &'static str,
+    /// Index in its list of the policy.
+    pub index: usize,
+    /// The path as the caller wrote it.
+    #[serde(serialize_with = "path_json")]
+    pub given: PathBuf,
+    /// The canonical path, where it can be granted.
+    #[serde(serialize_with = "optional_path_json")]
+    pub canonical: Option<PathBuf>,
+    /// What became of it.
+    pub decision: ReadDecision,
+    /// Why it cannot be granted.
+    pub refusals: Vec<Error>,
+}
+
 /// What the guard found about a policy.
 #[derive(Debug, Serialize)]
 pub struct Verdict {
@@ -152,6 +183,8 @@ pub struct Verdict {
     pub granted: bool,
     /// One for each root of the policy, in its order.
     pub roots: Vec<RootVerdict>,
+    /// What commands could read beside the write roots: roots, programs, base set. `None` where that is everything.
+    pub reads: Option<Vec<ReadVerdict>>,
     /// Faults of the policy that belong to no root.
     pub refusals: Vec<Error>,
     /// What could have been protected and is not, with the reason, in plain words.
@@ -161,7 +194,13 @@ pub struct Verdict {
 impl Verdict {
     /// The first refusal, in the order of the policy.
     pub(super) fn into_refusal(self) -> Option<Error> {
-        self.roots.into_iter().flat_map(|root| root.refusals).chain(self.refusals).next()
+        self.into_refusals().next()
+    }
+
+    /// Every refusal, in the order of the policy: the first is the one that [`issue`](super::issue) would give.
+    pub fn into_refusals(self) -> impl Iterator<Item = Error> {
+        let reads = self.reads.into_iter().flatten().flat_map(|read| read.refusals);
+        self.roots.into_iter().flat_map(|root| root.refusals).chain(reads).chain(self.refusals)
     }
 }
 

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 
 use super::object::ObjectId;
 use crate::error::{Error, ErrorKind, Quoted, Ran, SystemCall};
+use crate::policy::ReadPurpose;
 
 /// Why nothing is at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,16 +99,6 @@ struct Kinds {
     no_descriptors: ErrorKind,
 }
 
-/// What a directory that commands may read is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ReadPurpose {
-    /// Commands may read what is below it.
-    Root,
-    /// Commands take programs from it: an entry of `PATH`, the directory of a tool.
-    Programs,
-}
-
 /// What a path was for. Decides kind, words and field names of the error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Role {
@@ -127,7 +118,7 @@ pub(crate) enum Role {
     Store,
     /// Working directory of a command.
     WorkingDirectory,
-    /// Directory that commands may read, with its index in its list.
+    /// Directory or file that commands may read, with its index in its list.
     Read(ReadPurpose, usize),
     /// A directory below which something is to be read or removed.
     Tree,
@@ -176,8 +167,8 @@ impl Role {
                 not_directory: ErrorKind::ReadInvalid,
                 not_accessible: ErrorKind::ReadInvalid,
                 magic_link: ErrorKind::ReadInvalid,
-                changed: ErrorKind::ReadInvalid,
-                missing: ErrorKind::ReadInvalid,
+                changed: ErrorKind::ReadChanged,
+                missing: ErrorKind::ReadChanged,
                 no_descriptors: ErrorKind::Io,
             },
             Self::WorkingDirectory => &Kinds {
@@ -216,6 +207,8 @@ impl Role {
             Self::WorkingDirectory => "the working directory".into(),
             Self::Read(ReadPurpose::Root, index) => format!("directory {index} to read"),
             Self::Read(ReadPurpose::Programs, index) => format!("directory {index} of programs"),
+            Self::Read(ReadPurpose::Base, index) => format!("entry {index} of what every tool may read"),
+            Self::Read(ReadPurpose::WriteRoot, index) => format!("write root {index}"),
             Self::Tree => "the tree".into(),
         }
     }
@@ -231,7 +224,9 @@ impl Role {
             Self::HostExecutable | Self::Addon | Self::RuntimeHome => error.path("protected", given),
             Self::Store => error.path("store", given),
             Self::WorkingDirectory => error.path("cwd", given),
-            Self::Read(_, index) => error.path("directory", given).number("index", index),
+            Self::Read(purpose, index) => {
+                error.path("directory", given).number("index", index).text("purpose", purpose.name())
+            }
             Self::Tree => error.path("tree", given),
         }
     }

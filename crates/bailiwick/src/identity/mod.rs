@@ -33,7 +33,6 @@ pub use views::AliasKind;
 pub(crate) use access::{check_access, user};
 pub(crate) use ancestors::Walk;
 pub(crate) use database::{DatabaseFault, pin_database};
-pub use fault::ReadPurpose;
 pub(crate) use fault::{Fault, Missing, Role};
 pub(crate) use filesystem::{is_kernel_interface, kernel_interface, promises};
 pub(crate) use image::{Library, loaded_library};

@@ -370,6 +370,15 @@ impl Pin {
         }
     }
 
+    /// The descriptor of the object, if it exists.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Directory(dir) => Some(dir.fd.as_fd()),
+            Self::File(file) => Some(file.fd.as_fd()),
+            Self::Unseen(_) => None,
+        }
+    }
+
     /// The object itself, if it exists.
     pub(crate) fn id(&self) -> Option<&ObjectId> {
         match self {

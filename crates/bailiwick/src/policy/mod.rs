@@ -7,6 +7,7 @@
 mod environment;
 mod limit;
 mod protection;
+mod read;
 mod shape;
 
 use std::collections::BTreeSet;
@@ -17,6 +18,7 @@ use serde::Serialize;
 pub use environment::Environment;
 pub use limit::{Limit, Resource};
 pub use protection::{Layer, Protection};
+pub use read::{ReadPurpose, ReadScope, Readable};
 
 pub(crate) use shape::{PathFault, check_environment, path_fault, protected_invalid, root_invalid};
 
@@ -47,6 +49,8 @@ pub struct Policy {
     pub protect: Vec<PathBuf>,
     /// Databases that no write root may reach, each with the files that it keeps beside itself.
     pub databases: Vec<PathBuf>,
+    /// What commands may read.
+    pub read: ReadScope,
     /// Whether commands may use the network.
     pub network: Network,
     /// The whole environment of a command. Nothing is inherited.
@@ -60,12 +64,16 @@ pub struct Policy {
 impl Policy {
     /// Whether a session under this policy must refuse to open on a host that cannot keep `protection`.
     ///
-    /// With [`Network::Allow`] the network is not something to keep.
+    /// With [`Network::Allow`] the network is not something to keep, and neither are named sockets: what a daemon does on
+    /// request it also does for who reaches it by another address.
     #[must_use]
     pub fn requires(&self, protection: Protection) -> bool {
-        if protection == Protection::Network && self.network == Network::Allow {
+        let is_of_the_network = matches!(protection, Protection::Network | Protection::NamedSockets);
+        if is_of_the_network && self.network == Network::Allow {
             return false;
         }
-        protection.required_by_default() && !self.accept.contains(&protection)
+        // Who limits what commands may read wants that to hold.
+        let asked = protection == Protection::HiddenState && self.read.readable().is_some();
+        (asked || protection.required_by_default()) && !self.accept.contains(&protection)
     }
 }

@@ -84,7 +84,7 @@ protections! {
     Processes "processes" required(false)
         "No process outside the session is seen: neither its command line nor that it exists.";
     HiddenState "hidden-state" required(false)
-        "Nothing that the session protects can be read.";
+        "Nothing private that the session protects can be read: neither its store nor what the caller named.";
 }
 
 /// A mechanism that can keep protections.
@@ -194,6 +194,10 @@ mod tests {
         policy.accept.insert(Protection::Metadata);
         assert!(!policy.requires(Protection::Metadata) && policy.requires(Protection::Content));
         policy.network = Network::Allow;
-        assert!(!policy.requires(Protection::Network));
+        assert!(!policy.requires(Protection::Network) && !policy.requires(Protection::NamedSockets));
+        policy.read.limit();
+        assert!(policy.requires(Protection::HiddenState));
+        policy.accept.insert(Protection::HiddenState);
+        assert!(!policy.requires(Protection::HiddenState));
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::{Limit, Policy};
+use super::{Limit, Policy, ReadPurpose};
 use crate::error::{Error, ErrorKind, Quoted};
 
 /// Bytes of the longest path that a system call takes: `PATH_MAX` is 4096 with the closing NUL.
@@ -87,6 +87,21 @@ pub(crate) fn protected_invalid(index: usize, path: &Path, fault: PathFault) -> 
         .hint(fault.hint())
 }
 
+/// The error for a path that commands may read with a fault of shape.
+pub(crate) fn read_invalid(purpose: ReadPurpose, index: usize, path: &Path, fault: PathFault) -> Error {
+    let what = match purpose {
+        ReadPurpose::Programs => "directory of programs",
+        ReadPurpose::Base => "entry of what every tool may read",
+        _ => "directory to read",
+    };
+    let message = format!("{what} {index} {}: {}", fault.text(), Quoted::new(path));
+    Error::new(ErrorKind::ReadInvalid, message)
+        .path("directory", path)
+        .number("index", index)
+        .text("purpose", purpose.name())
+        .hint(fault.hint())
+}
+
 /// Checks the variables of an environment. Errors name index and name, never a value.
 pub(crate) fn check_environment<'a>(
     entries: impl IntoIterator<Item = (&'a OsStr, &'a OsStr)>,
@@ -145,8 +160,8 @@ impl Policy {
     /// Refuses values that are wrong whatever this host looks like.
     ///
     /// # Errors
-    /// `RootInvalid` or `ProtectedInvalid` for a path that is empty, relative, begins with `~` or `$`, holds a NUL
-    /// byte or is longer than the kernel takes; `EnvInvalid`; `LimitInvalid`. The first fault in that order, with
+    /// `RootInvalid`, `ProtectedInvalid` or `ReadInvalid` for a path that is empty, relative, begins with `~` or `$`,
+    /// holds a NUL byte or is longer than the kernel takes; `EnvInvalid`; `LimitInvalid`. The first fault in that order, with
     /// its index and value.
     pub fn check_shape(&self) -> Result<(), Error> {
         for (index, root) in self.write_roots.iter().enumerate() {
@@ -157,6 +172,13 @@ impl Policy {
         for (index, path) in self.protect.iter().enumerate() {
             if let Some(fault) = path_fault(path) {
                 return Err(protected_invalid(index, path, fault));
+            }
+        }
+        if let Some(readable) = self.read.readable() {
+            for (purpose, index, path) in readable.named() {
+                if let Some(fault) = path_fault(path) {
+                    return Err(read_invalid(purpose, index, path, fault));
+                }
             }
         }
         self.check_rest()
@@ -207,6 +229,18 @@ mod tests {
         let refused = policy.check_shape().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ProtectedInvalid);
         assert_eq!(refused.field("protected_index"), Some(&Field::Number(1)));
+    }
+
+    #[test]
+    fn paths_to_read_are_held_to_the_same_shape() {
+        let mut policy = Policy::default();
+        policy.read.limit().programs.push("/opt/tool/bin".into());
+        policy.check_shape().unwrap();
+        policy.read.limit().programs.push("bin".into());
+        let refused = policy.check_shape().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ReadInvalid);
+        assert_eq!(refused.field("index"), Some(&Field::Number(1)));
+        assert_eq!(refused.field("purpose"), Some(&Field::Text("programs".into())));
     }
 
     #[test]

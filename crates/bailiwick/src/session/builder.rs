@@ -16,7 +16,7 @@ use super::{Active, Session, launch, replace};
 use crate::error::{Error, ErrorKind, SystemCall};
 use crate::guard::{self, LinkSearch, ProtectedSet, ProtectedSetBuilder, Searched, Verdict};
 use crate::identity::PinnedDir;
-use crate::policy::{Limit, Network, Policy, Protection};
+use crate::policy::{Limit, Network, Policy, Protection, ReadScope};
 use crate::store::{StoreDir, StorePlace};
 use crate::worker::{self, Image, TemporaryDir, scope_ruleset};
 
@@ -62,6 +62,51 @@ impl SessionBuilder {
         I::Item: Into<PathBuf>,
     {
         self.policy.write_roots.extend(directories.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds a directory below which commands may read and execute: the canonical path of one that exists. From then on they
+    /// read nothing but such directories, the write roots, their temporary directory and the
+    /// [base set](crate::Readable::BASE); what is beside them can be neither read nor listed.
+    ///
+    /// # Security
+    /// Nothing in the directory can be left out. It must neither hold anything private nor lie in it.
+    pub fn read_root(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.policy.read.limit().roots.push(directory.into());
+        self
+    }
+
+    /// Adds several directories to [read](Self::read_root). Commands are limited to them even when there are none.
+    pub fn read_roots<I>(mut self, directories: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<PathBuf>,
+    {
+        self.policy.read.limit().roots.extend(directories.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds a directory from which commands take programs, as [`read_root`](Self::read_root) adds one to read. What
+    /// `PATH` names is not added by itself.
+    pub fn program_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.policy.read.limit().programs.push(directory.into());
+        self
+    }
+
+    /// Replaces the [base set](crate::Readable::BASE): what commands may read that no root names, because ordinary tools need
+    /// it. Limits commands to that and to roots.
+    pub fn read_base<I>(mut self, paths: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<PathBuf>,
+    {
+        self.policy.read.limit().base = paths.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets what commands may read, as a whole; by default everything that their user may.
+    pub fn read_scope(mut self, scope: ReadScope) -> Self {
+        self.policy.read = scope;
         self
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use super::check::check;
 use super::child::{Child, ChildStderr, ChildStdin, ChildStdout, Output};
 use super::command::{Change, Command};
 use super::mark::Mark;
+use super::outside::outside_of_scope;
 use super::state::{Progress, Shared, worker_lost};
 use super::stdio::{Direction, Kind, Stdio, Stream};
 use super::{Active, Session};
@@ -92,7 +93,8 @@ async fn start(mut command: Command<'_>, default: &Kind, active: &Active) -> Res
     // The command's ends must not stay open here, or there would be no end of file.
     drop((stdin.theirs, stdout.theirs, stderr.theirs));
     let child = Handover { shared: &session.shared, command: number };
-    let started = decided(progress.clone(), &command, &size).await?;
+    let outside = || outside_of_scope(session, &active.grant, &command.program, &environment);
+    let started = decided(progress.clone(), &command, &size, &outside).await?;
     let child = child.complete(started, progress);
     connect(child, stdin.ours, stdout.ours, stderr.ours)
 }
@@ -129,13 +131,14 @@ async fn decided(
     mut progress: watch::Receiver<Progress>,
     command: &Command<'_>,
     size: &Size,
+    outside: &(dyn Fn() -> Option<PathBuf> + Sync),
 ) -> Result<super::state::Started, Error> {
     let progress = progress.wait_for(Progress::decided).await.map_err(|_| worker_lost())?;
     if let Some(started) = progress.started {
         return Ok(started);
     }
     match progress.not_started {
-        Some((step, errno)) => Err(not_started(command, step, errno, size)),
+        Some((step, errno)) => Err(not_started(command, step, errno, size, outside)),
         None if progress.exited.is_some() => Err(Error::new(
             ErrorKind::OutcomeUnknown,
             "it is not known whether the command ran: the process that was to start it was killed",
@@ -302,12 +305,40 @@ fn too_large(command: &Command<'_>, size: &Size) -> Error {
     }
 }
 
-fn not_started(command: &Command<'_>, step: Step, errno: i32, size: &Size) -> Error {
+fn not_readable(program: &OsStr, outside: PathBuf) -> Error {
+    Error::new(
+        ErrorKind::CommandNotExecutable,
+        format!(
+            "the program of a command cannot be executed: {}: {} lies outside of what commands may read",
+            Quoted::new(program),
+            Quoted::new(&outside)
+        ),
+    )
+    .text("because", "read-scope")
+    .hint(format!(
+        "add {} to the directories of programs, or the whole installation to the read roots",
+        Quoted::new(outside.parent().unwrap_or(&outside))
+    ))
+    .path("outside", outside)
+}
+
+fn not_started(
+    command: &Command<'_>,
+    step: Step,
+    errno: i32,
+    size: &Size,
+    outside: &dyn Fn() -> Option<PathBuf>,
+) -> Error {
     use rustix::io::Errno;
     let program = Quoted::new(&command.program);
     // 0 where no system call decided, which is no `Errno`.
     let answer = Errno::from_io_error(&std::io::Error::from_raw_os_error(errno));
+    let outside = match (step, answer) {
+        (Step::Exec, Some(Errno::ACCESS)) => outside(),
+        _ => None,
+    };
     let error = match (step, answer) {
+        (Step::Exec, _) if outside.is_some() => not_readable(&command.program, outside.unwrap_or_default()),
         (Step::Exec, Some(answer @ (Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP))) => {
             let error = Error::new(
                 ErrorKind::CommandNotFound,

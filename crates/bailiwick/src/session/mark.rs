@@ -11,9 +11,9 @@ use crate::error::{Error, ErrorKind, Field, optional_path_json, path_json};
 #[serde(rename_all = "kebab-case", tag = "mark")]
 #[non_exhaustive]
 pub enum Mark {
-    /// A protected object was found to be reachable through a write root, or it could no longer be proved that it
-    /// was not: somebody outside of the session mounted, linked or moved something meanwhile. The command may have
-    /// changed the object.
+    /// A protected object was found to be reachable through a write root, or through what commands may read, or it
+    /// could no longer be proved that it was not: somebody outside of the session mounted, linked or moved something
+    /// meanwhile. The command may have changed the object, or have read it.
     AliasFound {
         /// Code of the refusal that every later command got.
         code: &'static str,
@@ -33,7 +33,10 @@ impl Mark {
     pub(super) fn of(error: &Error) -> Option<Self> {
         let doubtful = matches!(
             error.kind(),
-            ErrorKind::RootOverlap | ErrorKind::RootUnprovable | ErrorKind::LinkSearchStopped
+            ErrorKind::RootOverlap
+                | ErrorKind::ReadOverlap
+                | ErrorKind::RootUnprovable
+                | ErrorKind::LinkSearchStopped
         );
         let path = |field| error.field(field).and_then(Field::as_path).map(PathBuf::from);
         doubtful.then(|| Self::AliasFound {

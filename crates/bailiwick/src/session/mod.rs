@@ -8,6 +8,7 @@ mod close;
 mod command;
 mod launch;
 mod mark;
+mod outside;
 mod replace;
 mod state;
 mod stdio;
@@ -99,6 +100,13 @@ impl Session {
     /// `/dev/null`, `/dev/zero`, `/dev/full`, `/dev/random` and `/dev/urandom`.
     pub async fn write_roots(&self) -> Vec<PathBuf> {
         self.active.read().await.grant.roots().iter().map(|root| root.canonical().to_owned()).collect()
+    }
+
+    /// What commands may read beside the write roots and the temporary directory, as canonical paths: read roots,
+    /// programs, and what this host has of the base set. `None` where they may read everything.
+    pub async fn readable(&self) -> Option<Vec<PathBuf>> {
+        let active = self.active.read().await;
+        active.grant.readable().map(|paths| paths.map(PathBuf::from).collect())
     }
 
     /// The session's private temporary directory, which is `TMPDIR`, `TMP` and `TEMP` of its commands. It

@@ -17,7 +17,7 @@ use super::state::{Progress, Shared, unexpected, worker_lost};
 use crate::error::{Error, ErrorKind, Field, Quoted, Ran, SystemCall};
 use crate::guard::Grant;
 use crate::identity::PinnedDir;
-use crate::policy::Protection;
+use crate::policy::{Protection, ReadScope};
 use crate::store::StoreDir;
 use crate::worker::{Enforcement, TemporaryDir, grant_ruleset};
 
@@ -43,13 +43,15 @@ pub enum WhenBusy {
 pub struct Replace<'s> {
     session: &'s Session,
     roots: Vec<PathBuf>,
+    read: Option<ReadScope>,
     when_busy: WhenBusy,
 }
 
 impl Session {
     /// Replaces the write roots, for commands that start from then on.
     ///
-    /// Await it, or say first what to do [when commands still run](Replace::when_busy).
+    /// What commands may read stays as the policy says, and is opened and compared again. Await it, or say first
+    /// [what they may read](Replace::read_scope) instead, and what to do [when commands still run](Replace::when_busy).
     ///
     /// # Errors
     /// All that [`SessionBuilder::open`](super::SessionBuilder::open) says of roots and protections;
@@ -61,7 +63,7 @@ impl Session {
         I::Item: Into<PathBuf>,
     {
         let roots = roots.into_iter().map(Into::into).collect();
-        Replace { session: self, roots, when_busy: WhenBusy::default() }
+        Replace { session: self, roots, read: None, when_busy: WhenBusy::default() }
     }
 }
 
@@ -72,6 +74,12 @@ impl<'s> Replace<'s> {
         self
     }
 
+    /// Says what commands may read from then on. By default what they may read now.
+    pub fn read_scope(mut self, scope: ReadScope) -> Self {
+        self.read = Some(scope);
+        self
+    }
+
     async fn run(self) -> Result<(), Error> {
         let session = self.session;
         // Waits for commands that are starting, and lets none start until this is over.
@@ -79,6 +87,9 @@ impl<'s> Replace<'s> {
         session.shared.check_open()?;
         let mut policy = active.grant.policy().clone();
         policy.write_roots = self.roots;
+        if let Some(read) = self.read {
+            policy.read = read;
+        }
         let (protected, searched) = (active.grant.protected().clone(), active.grant.searched());
         let grant = match issue(&policy, protected, searched).await {
             Ok(grant) => grant,
@@ -235,7 +246,8 @@ fn ask(
     let policy = grant.policy();
     let mut directories: Vec<_> = grant.roots().iter().map(PinnedDir::as_fd).collect();
     directories.push(temporary.directory().as_fd());
-    let (ruleset, handled) = grant_ruleset(&directories, policy.accept.contains(&Protection::Terminals))?;
+    let terminals = policy.accept.contains(&Protection::Terminals);
+    let (ruleset, handled) = grant_ruleset(&directories, grant.reads(), terminals)?;
     let pinned = PinnedDir::working_directory(temporary.path())?;
     let plan = in_memory(&grant.plan(&pinned, store.run_dir()).encode())?;
     let host = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())
@@ -249,6 +261,8 @@ fn ask(
         epoch,
         network: policy.network != crate::policy::Network::Deny,
         sysv_ipc: policy.accept.contains(&Protection::SharedMemory),
+        read_scope: grant.reads().is_some(),
+        broker: policy.network != crate::policy::Network::Allow,
         handled,
         host_pid: std::process::id(),
         sentinel: crate::store::SENTINEL.as_bytes().to_vec(),

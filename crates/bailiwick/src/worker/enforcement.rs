@@ -57,11 +57,14 @@ const fn way(layers: &'static [Layer], probes: &'static [Probe]) -> Way {
     Way { layers, probes }
 }
 
+/// What keeps private state unreadable where the policy limits what commands may read: no namespace is needed then.
+const READ_SCOPE: Way = way(&[Layer::Landlock], &[Probe::ReadOutside]);
+
 /// The ways in which a protection is kept; each is enough by itself.
 fn ways(protection: Protection) -> &'static [Way] {
     use Layer::{
         Capabilities, Hygiene, IpcNamespace, Keeper, Landlock, MountView, NetNamespace, PidNamespace, Scope,
-        Seccomp,
+        Seccomp, SocketBroker,
     };
     match protection {
         Protection::Content => {
@@ -191,18 +194,23 @@ fn ways(protection: Protection) -> &'static [Way] {
         Protection::Settlement => {
             const { &[way(&[Keeper], &[Probe::Orphans]), way(&[PidNamespace], &[Probe::Init, Probe::HostProcess])] }
         }
-        Protection::HiddenState => const { &[way(&[MountView], &[Probe::HiddenState])] },
-        // No layer of this list keeps it.
-        Protection::NamedSockets => &[],
-    }
-}
-
-fn no_layer(protection: Protection) -> &'static str {
-    match protection {
-        Protection::NamedSockets => {
-            "neither Landlock of this kernel nor mounts govern connecting to a named socket"
+        Protection::HiddenState => {
+            const {
+                &[
+                    way(&[MountView], &[Probe::HiddenState]),
+                    // Where the policy limits what commands may read.
+                    way(&[Landlock], &[Probe::ReadOutside]),
+                ]
+            }
         }
-        _ => "nothing keeps it in this version",
+        Protection::NamedSockets => {
+            const {
+                &[way(
+                    &[SocketBroker, MountView],
+                    &[Probe::NamedSocket, Probe::NamedSocketInside, Probe::Mounts],
+                )]
+            }
+        }
     }
 }
 
@@ -283,10 +291,16 @@ fn standing(policy: &Policy, protection: Protection, findings: &[Finding], lacki
     if protection == Protection::Network && policy.network == Network::Allow {
         return Standing::Permitted;
     }
+    if protection == Protection::NamedSockets && policy.network == Network::Allow {
+        let cause =
+            "the policy allows the network, and with it the daemons of this machine, by whatever address";
+        return Standing::NotKept { cause: cause.to_owned(), accepted: true };
+    }
     let accepted = policy.accept.contains(&protection);
     let mut causes = Vec::new();
     let mut held = Vec::new();
-    for way in ways(protection) {
+    let limited = protection == Protection::HiddenState && policy.read.readable().is_some();
+    for way in ways(protection).iter().chain(limited.then_some(&READ_SCOPE)) {
         // Nothing but its own namespace separates a loopback interface from the host's.
         if policy.network == Network::Loopback
             && protection == Protection::Network
@@ -317,7 +331,8 @@ fn standing(policy: &Policy, protection: Protection, findings: &[Finding], lacki
     if !layers.is_empty() {
         return Standing::Kept { layers };
     }
-    let mut cause = causes.into_iter().next().unwrap_or_else(|| no_layer(protection).to_owned());
+    let mut cause =
+        causes.into_iter().next().unwrap_or_else(|| "nothing keeps it in this version".to_owned());
     let of_namespaces = union(ways(protection)).into_iter().any(Layer::needs_namespaces);
     if let Some(lacking) = lacking.iter().find(|lacking| explains(lacking.part, protection))
         && of_namespaces
@@ -462,7 +477,27 @@ mod tests {
         let policy = Policy { network: Network::Loopback, ..Policy::default() };
         assert!(Enforcement::judge(&policy, &findings(Outcome::Held), &[]).keeps(Protection::Network));
         assert!(!Enforcement::judge(&policy, &findings(Outcome::Untried), &[]).keeps(Protection::Network));
+        // Neither daemons behind an address nor those behind a name are out of reach of a network.
+        let allowed = Policy { network: Network::Allow, ..Policy::default() };
+        let allowed = Enforcement::judge(&allowed, &findings(Outcome::Held), &[]);
+        assert!(
+            !allowed.keeps(Protection::NamedSockets)
+                && allowed.require(&Policy { network: Network::Allow, ..Policy::default() }).is_ok()
+        );
         let denied = Policy::default();
+        assert!(Enforcement::judge(&denied, &findings(Outcome::Held), &[]).keeps(Protection::NamedSockets));
         assert!(Enforcement::judge(&denied, &findings(Outcome::Untried), &[]).keeps(Protection::Network));
+    }
+
+    #[test]
+    fn a_limit_on_reading_hides_state_if_reading_outside_failed() {
+        let mut policy = Policy::default();
+        let judged = |policy: &Policy, outcome| {
+            let finding = Finding { probe: Probe::ReadOutside, outcome, errno: 0 };
+            Enforcement::judge(policy, &[finding], &[]).keeps(Protection::HiddenState)
+        };
+        policy.read.limit();
+        assert!(judged(&policy, Outcome::Held));
+        assert!(!judged(&policy, Outcome::Broken) && !judged(&policy, Outcome::Untried));
     }
 }

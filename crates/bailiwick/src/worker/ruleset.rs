@@ -14,6 +14,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind, SystemCall};
+use crate::guard::ReadPin;
 
 fn unsupported(what: &'static str, source: landlock::RulesetError) -> Error {
     Error::new(ErrorKind::PlatformUnsupported, format!("cannot confine commands: {what}"))
@@ -97,7 +98,8 @@ const PLAIN_DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/ra
 /// Devices for terminals of a command's own. They reach every terminal of the same user.
 const TERMINAL_DEVICES: &[&str] = &["/dev/ptmx", "/dev/tty", "/dev/pts"];
 
-/// The ruleset of a grant: read everything but devices, write below `roots`. With the rights that it handles.
+/// The ruleset of a grant: write below `roots`, and read there, and what `reads` names: everything but devices where it
+/// names nothing. With the rights that it handles.
 ///
 /// # Errors
 /// [`ErrorKind::PlatformUnsupported`] where Landlock lacks a right that content needs, and
@@ -105,7 +107,11 @@ const TERMINAL_DEVICES: &[&str] = &["/dev/ptmx", "/dev/tty", "/dev/pts"];
 ///
 /// # Kernel
 /// Landlock ABI 3 (Linux 6.2); device ioctls from ABI 5 (6.10).
-pub(crate) fn grant(roots: &[BorrowedFd<'_>], terminals: bool) -> Result<(OwnedFd, u64), Error> {
+pub(crate) fn grant(
+    roots: &[BorrowedFd<'_>],
+    reads: Option<&[ReadPin]>,
+    terminals: bool,
+) -> Result<(OwnedFd, u64), Error> {
     let (handled, mut ruleset) = create()?;
     // Requests to devices are refused below the roots too: none can be made there, so whatever lies there
     // was not made by a command.
@@ -121,13 +127,27 @@ pub(crate) fn grant(roots: &[BorrowedFd<'_>], terminals: bool) -> Result<(OwnedF
             | AccessFs::Truncate
             | AccessFs::IoctlDev);
 
-    let root = open("/")?;
-    if let Some(root) = &root {
-        ruleset = ruleset.add_rule(PathBeneath::new(root.as_fd(), look)).map_err(rule_failed)?;
-        for object in readable(root)? {
-            let read = PathBeneath::new(object, AccessFs::ReadFile);
-            ruleset = ruleset.add_rule(read).map_err(rule_failed)?;
+    match (reads, open("/")?) {
+        (Some(reads), _) => {
+            for read in reads {
+                let Some(object) = read.pin().fd() else { continue };
+                let file = AccessFs::Execute | AccessFs::ReadFile;
+                let rights = if read.directory().is_some() { file | AccessFs::ReadDir } else { file };
+                ruleset = ruleset.add_rule(PathBeneath::new(object, rights)).map_err(rule_failed)?;
+            }
+            // Shells list `/dev/fd`. What is in a file of `/proc`, of whatever process, is not for commands.
+            if let Some(proc) = open("/proc")? {
+                ruleset = ruleset.add_rule(PathBeneath::new(proc, AccessFs::ReadDir)).map_err(rule_failed)?;
+            }
         }
+        (None, Some(root)) => {
+            ruleset = ruleset.add_rule(PathBeneath::new(root.as_fd(), look)).map_err(rule_failed)?;
+            for object in readable(&root)? {
+                let read = PathBeneath::new(object, AccessFs::ReadFile);
+                ruleset = ruleset.add_rule(read).map_err(rule_failed)?;
+            }
+        }
+        (None, None) => {}
     }
     for directory in roots {
         ruleset = ruleset.add_rule(PathBeneath::new(directory, below_root)).map_err(rule_failed)?;

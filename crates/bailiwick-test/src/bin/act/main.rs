@@ -12,6 +12,7 @@
 mod answer;
 mod arguments;
 mod calls;
+mod connections;
 mod descriptors;
 mod detached;
 mod files;
@@ -39,12 +40,13 @@ use arguments::Arguments;
 /// Name, arguments, and the function that tries it.
 type Act = (&'static str, &'static str, fn(&mut Arguments) -> Answer);
 
-const ROOMS: [&[Act]; 18] = [
+const ROOMS: [&[Act]; 19] = [
     files::ACTS,
     metadata::ACTS,
     descriptors::ACTS,
     processes::ACTS,
     sockets::ACTS,
+    connections::ACTS,
     sys::ACTS,
     namespaces::ACTS,
     host::ACTS,

@@ -24,6 +24,27 @@ pub(super) fn with_file(directory: RawFd, name: &CStr, act: impl FnOnce(&OwnedFd
     }
 }
 
+/// Runs `act` with a directory as the working directory.
+pub(super) fn from_within(directory: RawFd, act: impl FnOnce() -> Result<()>) -> Result<()> {
+    sys::fchdir(directory)?;
+    let outcome = act();
+    let root = sys::open_at(sys::AT_FDCWD, c"/", sys::O_DIRECTORY | sys::O_PATH, 0)?;
+    sys::fchdir(root.as_raw_fd())?;
+    outcome
+}
+
+/// What a daemon and its client do, in the working directory.
+pub(super) fn listen_and_connect() -> Result<()> {
+    // What a launcher left that was killed here must not be in the way of the next one.
+    let name = format!(".probe-socket-{}", sys::process_id());
+    let name = std::ffi::CString::new(name).map_err(|_| Errno::INVAL)?;
+    let listener = sys::listen_here(&name)?;
+    let connected = sys::connect_here(&name);
+    sys::unlink_at(sys::AT_FDCWD, &name, 0)?;
+    drop(listener);
+    connected
+}
+
 /// What a build does in its directory: make, rename across directories, remove.
 pub(super) fn rearrange(directory: RawFd) -> Result<()> {
     let flags = sys::O_RDWR | sys::O_CREAT | sys::O_EXCL | sys::O_NOFOLLOW;

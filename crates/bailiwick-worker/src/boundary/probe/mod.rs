@@ -46,6 +46,11 @@ pub(crate) fn run(grant: &Grant, place: &Place, stack: &mut Stack) -> Vec<Findin
         .collect()
 }
 
+/// Name of the socket on which the worker listens beside the sentinel while an epoch's launcher tries things.
+pub(crate) fn named_socket(epoch: u32) -> CString {
+    CString::new(format!("socket-{epoch}")).unwrap_or_default()
+}
+
 type Judgement = (Outcome, Option<Errno>);
 
 struct Scene<'a> {
@@ -93,6 +98,17 @@ fn works(result: Result<()>) -> Judgement {
 }
 
 impl Scene<'_> {
+    /// Where commands have a view, on its mount: that is where they would find a socket.
+    fn named_socket(&self) -> Judgement {
+        let outside = self.place.view.as_ref().map_or(&self.place.outside, |view| &view.outside);
+        let name = named_socket(self.grant.epoch);
+        match acts::from_within(outside.as_raw_fd(), || sys::connect_here(&name)) {
+            // The worker could not make it there.
+            Err(errno @ (Errno::NOENT | Errno::CONNREFUSED)) => (Outcome::Untried, Some(errno)),
+            tried => refused(tried, &[Errno::ACCES]),
+        }
+    }
+
     fn judge(&self, probe: Probe, stack: &mut Stack) -> Judgement {
         const EACCES: &[Errno] = &[Errno::ACCES];
         const EPERM: &[Errno] = &[Errno::PERM];
@@ -114,7 +130,7 @@ impl Scene<'_> {
             Probe::TruncateOutside => {
                 // By name, which is the only form of the call that opens nothing first.
                 let tried = sys::fchdir(outside).and_then(|()| sys::truncate(self.sentinel, 0));
-                let back = sys::open_at(sys::AT_FDCWD, c"/", sys::O_DIRECTORY, 0)
+                let back = sys::open_at(sys::AT_FDCWD, c"/", sys::O_PATH | sys::O_DIRECTORY, 0)
                     .and_then(|root| sys::fchdir(root.as_raw_fd()));
                 if back.is_err() { (Outcome::Untried, back.err()) } else { refused(tried, EACCES) }
             }
@@ -149,6 +165,11 @@ impl Scene<'_> {
             Probe::SignalOutside => refused(sys::kill(host, 0), &[Errno::PERM, ESRCH]),
             Probe::SignalInside => works(sys::kill(sys::process_id(), 0)),
             Probe::AbstractSocket => refused(self.place.surroundings.abstract_socket.connect(), EPERM),
+            Probe::NamedSocket => self.named_socket(),
+            Probe::NamedSocketInside => {
+                let inside = self.place.view.as_ref().map_or(inside, |view| view.inside.as_raw_fd());
+                works(acts::from_within(inside, acts::listen_and_connect))
+            }
             Probe::TraceOutside => refused(acts::read_memory(host), &[Errno::PERM, ESRCH]),
             Probe::LimitsOutside => refused(sys::limit(host, sys::OPEN_FILES).map(drop), EPERM),
             Probe::PriorityOutside => refused(acts::keep_priority(host), EPERM),
@@ -202,6 +223,7 @@ impl Scene<'_> {
                     broken => broken,
                 }
             }
+            Probe::ReadOutside => refused(sys::open_at(outside, self.sentinel, 0, 0).map(drop), EACCES),
             Probe::ViewWrite
             | Probe::ViewTruncate
             | Probe::ViewNames

@@ -34,6 +34,9 @@ pub(super) const ALLOW: u32 = 0x7fff_0000;
 /// Skips the call and returns the error number in the lower 16 bits (`SECCOMP_RET_ERRNO`).
 pub(super) const ERRNO: u32 = 0x0005_0000;
 
+/// Skips the call, asks the listener and returns its answer (`SECCOMP_RET_USER_NOTIF`).
+pub(super) const ASK: u32 = 0x7fc0_0000;
+
 /// How many values are compared one after the other rather than halved further. A comparison chain
 /// needs one instruction per value where a tree needs two, and only costs time once a call has
 /// arrived there.
@@ -80,6 +83,7 @@ impl<'rules> Assembler<'rules> {
         let label = match rule {
             Rule::Allow => self.push(op::RETURN, 0, 0, ALLOW),
             Rule::Refuse(errno) => self.push(op::RETURN, 0, 0, ERRNO | u32::from(*errno)),
+            Rule::Ask => self.push(op::RETURN, 0, 0, ASK),
             Rule::Switch(switch) => self.switch(switch),
         };
         self.known.push((rule, label));

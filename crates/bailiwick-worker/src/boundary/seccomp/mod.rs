@@ -33,6 +33,8 @@
 //!   memory are files and not concerned.
 //! - without a network: listing interfaces (`getifaddrs`; node's `os.networkInterfaces` throws).
 //! - file leases. Locks work.
+//! - with a broker: local datagram sockets (`syslog(3)`, `sd_notify(3)`, `socketpair` of datagrams), since a
+//!   datagram needs no `connect` to reach a name.
 //!
 //! # Kernel
 //!
@@ -74,6 +76,8 @@ pub(crate) struct FilterPolicy {
     /// Whether the command has an IPC namespace of its own, so that no System V object and no POSIX
     /// message queue that it can name belongs to anybody else.
     pub sysv_ipc: bool,
+    /// Whether a broker makes connections on the command's behalf, and so judges the names of sockets.
+    pub broker: bool,
 }
 
 /// Computes the filter for `policy`.

@@ -37,6 +37,8 @@ pub(super) enum Rule {
     Allow,
     /// The kernel does nothing and returns this error number.
     Refuse(u16),
+    /// The kernel asks whoever holds the listener of the filter, and returns what that answers.
+    Ask,
     /// It depends on a word.
     Switch(Box<Switch>),
 }

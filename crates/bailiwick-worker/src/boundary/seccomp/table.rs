@@ -66,6 +66,9 @@ pub(super) mod value {
     pub(in super::super) const SOCKET_TYPE_MASK: u32 = 0xf;
     /// SOCK_STREAM and SOCK_DGRAM. Then come SOCK_RAW and rarer ones.
     pub(in super::super) const SOCKET_TYPES: (u32, u32) = (1, 2);
+    /// SOCK_STREAM and SOCK_SEQPACKET: local sockets that send to nobody but their peer. SOCK_RAW is another
+    /// name of SOCK_DGRAM there.
+    pub(in super::super) const CONNECTED_TYPES: [u32; 2] = [1, 5];
 }
 
 /// System call numbers of x86_64, from `asm/unistd_64.h`; only those that are named below.
@@ -80,7 +83,7 @@ pub(super) mod nr {
         };
     }
     numbers! {
-        OPEN 2  IOCTL 16  SHMGET 29  SHMAT 30  SHMCTL 31  SOCKET 41  SOCKETPAIR 53  CLONE 56
+        OPEN 2  IOCTL 16  SHMGET 29  SHMAT 30  SHMCTL 31  SOCKET 41  CONNECT 42  SOCKETPAIR 53  CLONE 56
         SEMGET 64  SEMOP 65  SEMCTL 66  MSGGET 68  MSGSND 69  MSGRCV 70  MSGCTL 71  FCNTL 72  MKDIR 83
         CREAT 85  CHMOD 90  FCHMOD 91  SYSLOG 103  MKNOD 133  USELIB 134  SETPRIORITY 141
         SCHED_SETPARAM 142  SCHED_SETSCHEDULER 144  VHANGUP 153  MODIFY_LDT 154  PIVOT_ROOT 155
@@ -185,6 +188,10 @@ fn calls(policy: FilterPolicy) -> Vec<Case> {
     set(&[nr::MKNODAT], node(2));
 
     set(&[nr::SOCKET, nr::SOCKETPAIR], socket(policy));
+    // The address travels by pointer, and no layer of the kernel judges the name of a socket.
+    if policy.broker {
+        set(&[nr::CONNECT], Rule::Ask);
+    }
 
     // Objects of the IPC namespace, shared with all processes of the user where there is only one.
     // Landlock asks about a POSIX queue too late or not at all (Linux 6.18, ABI 7): `mq_open` with
@@ -269,7 +276,15 @@ fn node(argument: u8) -> Rule {
 /// Families that a program can do without answer as if the kernel lacked them. IPv4 and IPv6 answer
 /// EPERM, for there a plain reason helps more than a fallback.
 fn socket(policy: FilterPolicy) -> Rule {
-    let mut cases = vec![Case::one(value::AF_UNIX, Rule::Allow)];
+    // A datagram can be sent to any name without `connect`, so with a broker there are none. The kernel takes
+    // no address from a sender on a connected type (measured, see the test `addresses_of_a_sender`).
+    let local = if policy.broker {
+        let types = value::CONNECTED_TYPES.map(|kind| Case::one(kind, Rule::Allow)).into();
+        Rule::masked(Word::Low(1), value::SOCKET_TYPE_MASK, types, denied())
+    } else {
+        Rule::Allow
+    };
+    let mut cases = vec![Case::one(value::AF_UNIX, local)];
     let internet = if policy.network {
         let (first, last) = value::SOCKET_TYPES;
         let types = vec![Case { first, last, rule: Rule::Allow }];

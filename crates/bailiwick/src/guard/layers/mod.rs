@@ -18,7 +18,7 @@ use super::outlook::{Alias, Doubt, Outlook};
 use super::protected::ProtectedSet;
 use super::refusal;
 use crate::error::{Error, ErrorKind};
-use crate::identity::{PinnedDir, Views};
+use crate::identity::{PinnedDir, Role, Views};
 use compare::{Cache, Comparison};
 
 pub(super) use known::Known;
@@ -50,7 +50,9 @@ pub(super) fn compare(
     for (index, root) in roots {
         let mut comparison =
             Comparison { outlook, protected, holdings, known, cache: &mut cache, found: Vec::new() };
-        comparison.root(root).map_err(|stopped| (*index, refusal::search_stopped(*index, root, stopped)))?;
+        comparison
+            .root(root)
+            .map_err(|stopped| (*index, refusal::search_stopped(Role::Root(*index), root, stopped)))?;
         all.extend(comparison.found.into_iter().map(|(object, finding)| (*index, object, finding)));
     }
     Ok(all)

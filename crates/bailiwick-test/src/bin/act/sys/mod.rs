@@ -5,6 +5,7 @@
 
 #![expect(unsafe_code, reason = "a probe of the kernel has to speak to it directly")]
 
+pub(crate) mod connections;
 pub(crate) mod descriptors;
 mod entry;
 pub(crate) mod files;

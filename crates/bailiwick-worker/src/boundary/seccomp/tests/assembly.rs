@@ -1,6 +1,6 @@
 //! The assembler on rules far larger than the filter's, against a plain reading of the same rules.
 
-use super::super::assembler::{ALLOW, ERRNO, assemble, op};
+use super::super::assembler::{ALLOW, ASK, ERRNO, assemble, op};
 use super::super::rule::{ALL_BITS, Case, Rule, Word};
 use super::machine::{Call, check, high, low, run};
 use super::samples::Random;
@@ -10,6 +10,7 @@ fn read(rule: &Rule, call: &Call) -> u32 {
     let switch = match rule {
         Rule::Allow => return ALLOW,
         Rule::Refuse(errno) => return ERRNO | u32::from(*errno),
+        Rule::Ask => return ASK,
         Rule::Switch(switch) => switch,
     };
     let word = match switch.word {
@@ -27,8 +28,9 @@ fn read(rule: &Rule, call: &Call) -> u32 {
 fn any_rule(random: &mut Random, size: u64, depth: u32) -> Rule {
     if depth == 0 || random.below(6) == 0 {
         // Few outcomes, so that neighbours join and rules are shared.
-        return match random.below(4) {
+        return match random.below(5) {
             0 => Rule::Allow,
+            4 => Rule::Ask,
             errno => Rule::Refuse(u16::try_from(errno).unwrap()),
         };
     }

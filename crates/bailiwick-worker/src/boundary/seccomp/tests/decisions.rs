@@ -16,6 +16,8 @@ pub(super) enum Decision {
     Absent,
     /// Passes with an IPC namespace of its own, fails with EPERM without.
     Ipc,
+    /// Asks the broker where there is one, passes where there is none.
+    Broker,
     /// Depends on its arguments; the oracle knows how.
     Judge,
 }
@@ -45,6 +47,7 @@ macro_rules! calls {
     (@ refuse) => { Decision::Refuse };
     (@ absent) => { Decision::Absent };
     (@ ipc) => { Decision::Ipc };
+    (@ broker) => { Decision::Broker };
     (@ judge) => { Decision::Judge };
 }
 
@@ -93,7 +96,7 @@ pub(super) const CALLS: &[Call] = calls! {
     39 __NR_getpid allow,
     40 __NR_sendfile allow,
     41 __NR_socket judge, // families
-    42 __NR_connect allow, // named sockets: the mount layer or nobody; abstract: the scope layer
+    42 __NR_connect broker, // named sockets: the broker or nobody; abstract: the scope layer
     43 __NR_accept allow,
     44 __NR_sendto allow,
     45 __NR_recvfrom allow,

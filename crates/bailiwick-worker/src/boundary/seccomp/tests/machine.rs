@@ -80,7 +80,7 @@ pub(super) fn check(program: &[Instruction]) -> Vec<usize> {
     for (index, &instruction) in program.iter().enumerate() {
         if u32::from(instruction.code) == RETURN {
             let action = instruction.k & bpf::SECCOMP_RET_ACTION_FULL;
-            let known = [bpf::SECCOMP_RET_ALLOW, bpf::SECCOMP_RET_ERRNO];
+            let known = [bpf::SECCOMP_RET_ALLOW, bpf::SECCOMP_RET_ERRNO, bpf::SECCOMP_RET_USER_NOTIF];
             assert!(known.contains(&action), "{index}: action {action:#x}");
         }
         // Forward by construction, distances being unsigned.

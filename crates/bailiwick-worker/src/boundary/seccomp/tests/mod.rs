@@ -15,18 +15,27 @@ use super::table::{self, nr, value};
 use super::{FilterPolicy, Instruction, program};
 use decisions::{CALLS, Decision};
 use machine::{Call, check, run};
-use oracle::{ALLOW, EAFNOSUPPORT, ENOSYS, EPERM, EPROTONOSUPPORT, expected};
+use oracle::{ALLOW, ASK, EAFNOSUPPORT, ENOSYS, EPERM, EPROTONOSUPPORT, expected};
 use samples::{Random, samples};
 
-const POLICIES: [FilterPolicy; 4] = [
-    FilterPolicy { network: false, sysv_ipc: false },
-    FilterPolicy { network: false, sysv_ipc: true },
-    FilterPolicy { network: true, sysv_ipc: false },
-    FilterPolicy { network: true, sysv_ipc: true },
-];
+const POLICIES: [FilterPolicy; 8] = {
+    let closed = FilterPolicy { network: false, sysv_ipc: false, broker: false };
+    [
+        closed,
+        FilterPolicy { sysv_ipc: true, ..closed },
+        FilterPolicy { network: true, ..closed },
+        FilterPolicy { network: true, sysv_ipc: true, ..closed },
+        FilterPolicy { broker: true, ..closed },
+        FilterPolicy { broker: true, sysv_ipc: true, ..closed },
+        FilterPolicy { broker: true, network: true, ..closed },
+        FilterPolicy { broker: true, network: true, sysv_ipc: true },
+    ]
+};
 
 const CLOSED: FilterPolicy = POLICIES[0];
 const OPEN: FilterPolicy = POLICIES[3];
+/// As [`OPEN`], with a broker.
+const BROKERED: FilterPolicy = POLICIES[7];
 
 fn native(number: u32, arguments: [u64; 6]) -> Call {
     Call { architecture: ptrace::AUDIT_ARCH_X86_64, number, arguments }
@@ -92,6 +101,7 @@ fn values_of_arguments_are_the_headers() {
     assert_eq!(value::AF_NETLINK, net::AF_NETLINK);
     assert_eq!(value::NETLINK_ROUTE, netlink::NETLINK_ROUTE);
     assert_eq!(value::SOCKET_TYPES, (net::SOCK_STREAM, net::SOCK_DGRAM));
+    assert_eq!(value::CONNECTED_TYPES, [net::SOCK_STREAM, net::SOCK_SEQPACKET]);
     assert_eq!(u32::from(table::errno::EPERM), errno::EPERM);
     assert_eq!(u32::from(table::errno::ENOSYS), errno::ENOSYS);
     assert_eq!(u32::from(table::errno::EAFNOSUPPORT), errno::EAFNOSUPPORT);
@@ -123,10 +133,11 @@ fn operations_are_the_headers() {
     }
     assert_eq!(assembler::ALLOW, bpf::SECCOMP_RET_ALLOW);
     assert_eq!(assembler::ERRNO, bpf::SECCOMP_RET_ERRNO);
+    assert_eq!(assembler::ASK, bpf::SECCOMP_RET_USER_NOTIF);
     assert_eq!(size_of::<Instruction>(), 8);
 }
 
-/// The only inputs are the four policies, so this test sees every table there is.
+/// The only inputs are the eight policies, so this test sees every table there is.
 #[test]
 fn no_choice_has_overlapping_cases() {
     fn visit(rule: &Rule) {
@@ -160,7 +171,7 @@ fn the_kernel_would_accept_the_program() {
 /// Installing costs about a microsecond per instruction, once for each grant.
 #[test]
 fn the_filter_is_short() {
-    for (policy, limit) in POLICIES.into_iter().zip([180, 180, 210, 210]) {
+    for (policy, limit) in POLICIES.into_iter().zip([180, 180, 210, 210, 190, 190, 220, 220]) {
         let length = program(policy).len();
         assert!(length <= limit, "{policy:?}: {length} instructions");
     }
@@ -222,6 +233,10 @@ fn decisions_hold() {
                 assert_eq!(answers(CLOSED), [EPERM], "{}", call.name);
                 assert_eq!(answers(OPEN), [ALLOW], "{}", call.name);
             }
+            Decision::Broker => {
+                assert_eq!(answers(OPEN), [ALLOW], "{}", call.name);
+                assert_eq!(answers(BROKERED), [ASK], "{}", call.name);
+            }
             Decision::Judge => {
                 let open = answers(OPEN);
                 assert!(open.contains(&ALLOW) && open.contains(&EPERM), "{}: {open:x?}", call.name);
@@ -263,7 +278,7 @@ fn unknown_and_x32_numbers_have_no_calls() {
 /// samples see all of it.
 #[test]
 fn the_samples_notice_a_change_of_any_instruction() {
-    for policy in [CLOSED, OPEN] {
+    for policy in [CLOSED, OPEN, BROKERED] {
         let judged = judged(policy);
         let original = program(policy);
         for index in 0..original.len() {
@@ -404,8 +419,13 @@ fn sockets_by_family() {
     };
     for policy in POLICIES {
         let internet = if policy.network { ALLOW } else { EPERM };
-        for kind in [1, 2, 5, 0x80001, 0x801] {
+        for kind in [1, 5, 0x80001, 0x801, 0x80805] {
             assert_eq!(make(policy, net::AF_UNIX, kind, 0), ALLOW);
+        }
+        // SOCK_RAW is one of datagrams there (`unix_create` in `net/unix/af_unix.c`).
+        for kind in [0, 2, 3, 0x80002, 0x803, 15] {
+            let expected = if policy.broker { EPERM } else { ALLOW };
+            assert_eq!(make(policy, net::AF_UNIX, kind, 0), expected);
         }
         assert_eq!(make(policy, net::AF_INET, net::SOCK_STREAM | general::O_CLOEXEC, 6), internet);
         assert_eq!(make(policy, net::AF_INET6, net::SOCK_DGRAM | general::O_NONBLOCK, 17), internet);

@@ -19,6 +19,9 @@ pub(super) const ENOSYS: u32 = error(errno::ENOSYS);
 pub(super) const EAFNOSUPPORT: u32 = error(errno::EAFNOSUPPORT);
 pub(super) const EPROTONOSUPPORT: u32 = error(errno::EPROTONOSUPPORT);
 
+/// The answer that asks the listener.
+pub(super) const ASK: u32 = ptrace::SECCOMP_RET_USER_NOTIF;
+
 /// Requests that pass everywhere.
 pub(super) const REQUESTS: &[u32] = &[
     ioctl::TCGETS,
@@ -115,6 +118,8 @@ pub(super) fn expected(policy: FilterPolicy, call: &Call) -> u32 {
         Decision::Refuse => EPERM,
         Decision::Absent => ENOSYS,
         Decision::Ipc => permit(policy.sysv_ipc),
+        Decision::Broker if policy.broker => ASK,
+        Decision::Broker => ALLOW,
         Decision::Judge => judge(policy, known.name, call.arguments),
     }
 }
@@ -163,7 +168,7 @@ fn judge(policy: FilterPolicy, name: &str, arguments: [u64; 6]) -> u32 {
             let network = policy.network && NETWORK_REQUESTS.contains(&unsigned(1));
             permit(network || REQUESTS.contains(&unsigned(1)))
         }
-        "__NR_socket" | "__NR_socketpair" => socket(policy.network, unsigned(0), unsigned(1), unsigned(2)),
+        "__NR_socket" | "__NR_socketpair" => socket(policy, unsigned(0), unsigned(1), unsigned(2)),
         other => panic!("{other} has no oracle"),
     }
 }
@@ -173,8 +178,13 @@ fn device(mode: u32) -> bool {
     kind == general::S_IFBLK || kind == general::S_IFCHR
 }
 
-fn socket(network: bool, family: u32, kind: u32, protocol: u32) -> u32 {
+fn socket(policy: FilterPolicy, family: u32, kind: u32, protocol: u32) -> u32 {
+    let network = policy.network;
     match family {
+        net::AF_UNIX if policy.broker => {
+            let kind = kind & !(general::O_CLOEXEC | general::O_NONBLOCK) & 0xf;
+            permit(kind == net::SOCK_STREAM || kind == net::SOCK_SEQPACKET)
+        }
         net::AF_UNIX => ALLOW,
         net::AF_INET | net::AF_INET6 => {
             let kind = kind & !(general::O_CLOEXEC | general::O_NONBLOCK) & 0xf;
