@@ -411,8 +411,8 @@ impl Checker {
 
     pub(crate) async fn end(self) {
         self.ground.dismiss();
-        for (_, _, session) in self.sessions.borrow().iter() {
-            close(session).await;
+        for (_, _, session) in self.sessions.take() {
+            close(&session).await;
         }
         self.places.assert_nothing_left();
         let faults = self.faults.borrow();

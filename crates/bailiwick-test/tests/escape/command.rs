@@ -98,7 +98,8 @@ pub(crate) async fn is_as_documented(places: &Places, mode: Mode) {
         };
         let sets = status
             .lines()
-            .filter_map(|line| line.starts_with("Cap").then(|| line.split(':').next().unwrap().to_owned()));
+            .filter_map(|line| line.split(':').next().filter(|name| name.starts_with("Cap")))
+            .map(str::to_owned);
         assert_eq!(listed("Capabilities"), sets.collect());
         for set in listed("Capabilities") {
             // A plain user may not empty it, and has nothing of it.

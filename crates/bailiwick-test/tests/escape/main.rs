@@ -200,12 +200,12 @@ user_cases! {
         prove(world, Part::Machine, Mode::Namespaces).await;
     }
 
-    async fn everybody_without_namespaces_of_a_uid(world: &World, uid = 61320) {
+    async fn everybody_without_namespaces_of_a_uid(world: &World, uid = 61350) {
         prove(world, Part::Everybody, Mode::LandlockOnly).await;
         Checker::new(&Places::of(world), Mode::LandlockOnly).notices(&table::rows(Part::Everybody)).await;
     }
 
-    async fn everybody_with_namespaces_of_a_uid(world: &World, uid = 61321) {
+    async fn everybody_with_namespaces_of_a_uid(world: &World, uid = 61351) {
         prove(world, Part::Everybody, Mode::Namespaces).await;
     }
 }

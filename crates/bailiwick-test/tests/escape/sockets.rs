@@ -165,10 +165,11 @@ pub(crate) const ROWS: &[Row] = &[
             s.answer_datagrams(UnixDatagram::bind_addr(&abstract_address(&name)).unwrap());
             let (address, length) = address(&format!("\0{name}"));
             let sent = [Word::Result(0), "act".into(), 3.into(), 0.into(), address, length.into()];
-            Attempt::calls(&socket(libc::SOCK_DGRAM).then(libc::SYS_sendto, sent))
+            Attempt::calls(&socket(libc::SOCK_DGRAM).then(libc::SYS_sendto, sent).course())
         },
     )
-    .by(&[Layer::Scope], &[Layer::Scope, Layer::NetNamespace])
+    // Where named sockets are connected by the broker, there are no datagrams.
+    .by(&[Layer::Scope], &[Layer::Scope, Layer::NetNamespace, Layer::SocketBroker])
     .answers(ABSENT),
     packet("tcp", "asks a service of the loopback interface that writes for it", |s| {
         tcp(s, "tcp-connect", "127.0.0.1")
