@@ -55,13 +55,13 @@ pub struct Grant {
     pub network: bool,
     /// System V shared memory, semaphores and message queues are permitted.
     pub sysv_ipc: bool,
+    /// Commands read only what the ruleset names; of `/proc` they list the names and read no file.
+    pub read_scope: bool,
     /// Connections are made by a broker, which judges the names of sockets.
     pub broker: bool,
     /// The rights that the ruleset handles, as `landlock_create_ruleset(2)` takes them: the worker adds rules for
     /// what only the view has.
     pub handled: u64,
-    /// Commands read only what the ruleset names; of `/proc` they list the names and read no file.
-    pub read_scope: bool,
     /// The host process, which stands for "a process outside" in the probes.
     pub host_pid: u32,
     /// Name of the sentinel file in its directory.
@@ -163,9 +163,9 @@ impl Request {
                     .u32(grant.epoch)
                     .u8(grant.network.into())
                     .u8(grant.sysv_ipc.into())
+                    .u8(grant.read_scope.into())
                     .u8(grant.broker.into())
                     .u64(grant.handled)
-                    .u8(grant.read_scope.into())
                     .u32(grant.host_pid)
                     .bytes(&grant.sentinel);
             }
@@ -202,9 +202,9 @@ impl Request {
                 epoch: reader.u32("epoch")?,
                 network: reader.flag("network")?,
                 sysv_ipc: reader.flag("sysv_ipc")?,
+                read_scope: reader.flag("read_scope")?,
                 broker: reader.flag("broker")?,
                 handled: reader.u64("handled")?,
-                read_scope: reader.flag("read_scope")?,
                 host_pid: reader.u32("host_pid")?,
                 sentinel: reader.bytes("sentinel")?.to_vec(),
             }),

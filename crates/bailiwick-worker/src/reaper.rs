@@ -80,9 +80,9 @@ fn run(
     let start_time = tree::stat(pid).map_or(0, |stat| stat.start_time);
     let event = Event::Started { command, pid: u32::try_from(pid).unwrap_or(0), start_time };
     say(channel, &event, vec![pidfd])?;
-    // Where numbers are not those of the host, or `/proc` cannot be read inside, the worker looks; until it has, the number
-    // must stay this process's.
-    if (circumstances.is_isolated || start_time == 0) && channel.receive(true)?.is_none() {
+    // In a read scope `/proc` cannot be read from here, either.
+    let is_unseen = start_time == 0;
+    if (circumstances.is_isolated || is_unseen) && channel.receive(true)?.is_none() {
         return Err(Errno::PIPE);
     }
 

@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bailiwick::{Protection, Session, Stdio};
+use bailiwick::{Session, Stdio};
 use stage::{Stage, check, host};
 use tokio::io::AsyncWriteExt as _;
 
@@ -114,9 +114,6 @@ async fn open(store: &Path, work: &Path) -> Outcome<Session> {
         .env("PATH", path()?)
         .envs([("GIT_AUTHOR_NAME", "Agent"), ("GIT_AUTHOR_EMAIL", "agent@example.org")])
         .envs([("GIT_COMMITTER_NAME", "Agent"), ("GIT_COMMITTER_EMAIL", "agent@example.org")])
-        // Not kept without namespaces, so each has to be accepted by its name.
-        .accept(Protection::Metadata)
-        .accept(Protection::NamedSockets)
         .open()
         .await?)
 }
@@ -186,8 +183,10 @@ async fn refused(stage: &Stage, session: &Session, script: &str, what: &str) -> 
     let output = run(session, &["sh", "-c", script]).await?;
     check(!output.status.success(), &format!("it could {what}"))?;
     let errors = output.stderr.text();
+    // By what refuses it here: a read-only mount, Landlock or the filter, or a process that is not there.
+    let known = ["ermi", "EPERM", "Read-only", "No such process"];
     let reason =
-        errors.lines().find(|line| line.contains("ermi") || line.contains("EPERM")).unwrap_or_default();
+        errors.lines().find(|line| known.iter().any(|words| line.contains(words))).unwrap_or_default();
     check(!reason.is_empty(), &format!("trying to {what} failed for another reason: {errors}"))?;
     stage.refused(what, reason.trim());
     Ok(())

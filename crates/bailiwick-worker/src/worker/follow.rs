@@ -71,6 +71,7 @@ impl Worker {
                     numbers.shown = pidfd.as_ref().and_then(tree::number_of).unwrap_or(0);
                     *pid = u32::try_from(numbers.shown).unwrap_or(0);
                 }
+                // A reaper in a read scope cannot look into `/proc`.
                 if is_isolated || *start_time == 0 {
                     *start_time = tree::stat(numbers.shown).map_or(0, |stat| stat.start_time);
                     // Only now may it wait for the command, after which nobody could tell these numbers. If it is gone,

@@ -64,7 +64,7 @@ impl Grant {
         let (indices, roots): (Vec<_>, Vec<_>) = roots.into_iter().unzip();
         let by_key = roots.iter().enumerate().map(|(position, root)| (root.id().key(), position)).collect();
         let state = Mutex::new(State { basis, is_stale: false });
-        let (has_view, reads) = (AtomicBool::new(false), Reads::new(reads));
+        let (reads, has_view) = (Reads::new(reads), AtomicBool::new(false));
         Self { policy, roots, indices, reads, protected, by_key, watch, has_view, state }
     }
 
@@ -191,7 +191,7 @@ impl Grant {
             && (0..state.basis.outlook.views.len())
                 .any(|number| state.basis.outlook.views_of(number).next().is_some());
         !has_views
-            && self.reads.is_untouched(&state.basis.outlook, &self.protected)
+            && self.reads.is_untouched(&state.basis.outlook, &self.protected, !self.has_view())
             && self.roots.iter().all(|root| root.check_name().is_ok())
             && self.protected.objects().iter().all(|object| object.pin().is_at_its_name())
     }
@@ -200,7 +200,8 @@ impl Grant {
         let mut walk = Walk::default();
         self.check_chains(&state.basis.outlook, &mut walk)?;
         let roots: Vec<_> = self.numbered().map(|(root, index)| (index, root)).collect();
-        let reads = self.reads.check_quickly(&roots, &self.protected, &state.basis.outlook, &mut walk)?;
+        let outlook = (&state.basis.outlook, !self.has_view());
+        let reads = self.reads.check_quickly(&roots, &self.protected, outlook, &mut walk)?;
         // Remembered, because asking clears it.
         if self.mounts_changed().map_err(watch_failed)? {
             state.basis.known.forget();
@@ -210,9 +211,8 @@ impl Grant {
             state.basis.searched.forget();
             state.is_stale = true;
         }
-        let walks_views = !self.has_view();
         if !state.is_stale
-            && !(reads && (!walks_views || self.check_views(&state.basis.outlook, &mut walk)?))
+            && !(reads && (self.has_view() || self.check_views(&state.basis.outlook, &mut walk)?))
         {
             state.basis.known.forget();
             state.is_stale = true;
@@ -231,11 +231,6 @@ impl Grant {
             // The mounts are what they were. Only files may have other names.
             let Basis { outlook, holdings, searched, .. } = &mut state.basis;
             self.check_links(outlook, holdings, searched)?;
-            let roots: Vec<(usize, &PinnedDir)> =
-                self.numbered().map(|(root, index)| (index, root)).collect();
-            let places = Places::find();
-            let sight = Sight { protected: &self.protected, outlook, places: &places };
-            self.reads.check_fully(&roots, &sight, holdings, searched, &mut Walk::default())?;
             state.is_stale = false;
             return Ok(());
         }
@@ -262,7 +257,7 @@ impl Grant {
                 return Err(refusal);
             }
             let sight = Sight { protected: &self.protected, outlook: &outlook, places: &places };
-            self.reads.check_fully(&roots, &sight, holdings, searched, &mut walk)?;
+            self.reads.check_fully(&roots, &sight, &mut walk)?;
             state.basis.outlook = outlook;
             Ok(())
         })?;
@@ -295,7 +290,7 @@ impl Grant {
                 .collect();
             return Err(refusal::linked(*index, root, object, &same));
         }
-        Ok(())
+        self.reads.check_links(outlook, &self.protected, holdings, searched)
     }
 
     /// Each root with its index in the policy.

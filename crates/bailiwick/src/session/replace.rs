@@ -261,9 +261,9 @@ fn ask(
         epoch,
         network: policy.network != crate::policy::Network::Deny,
         sysv_ipc: policy.accept.contains(&Protection::SharedMemory),
+        read_scope: grant.reads().is_some(),
         broker: policy.network != crate::policy::Network::Allow,
         handled,
-        read_scope: grant.reads().is_some(),
         host_pid: std::process::id(),
         sentinel: crate::store::SENTINEL.as_bytes().to_vec(),
     });

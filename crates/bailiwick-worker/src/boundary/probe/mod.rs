@@ -223,6 +223,7 @@ impl Scene<'_> {
                     broken => broken,
                 }
             }
+            Probe::ReadOutside => refused(sys::open_at(outside, self.sentinel, 0, 0).map(drop), EACCES),
             Probe::ViewWrite
             | Probe::ViewTruncate
             | Probe::ViewNames
@@ -235,7 +236,6 @@ impl Scene<'_> {
             Probe::HostProcess | Probe::HostProcessList | Probe::HostIpc | Probe::HostNetwork => {
                 self.judge_isolation(probe)
             }
-            Probe::ReadOutside => refused(sys::open_at(outside, self.sentinel, 0, 0).map(drop), EACCES),
             // The worker answers for itself.
             Probe::Orphans | Probe::Init => (Outcome::Untried, None),
         }

@@ -126,7 +126,9 @@ pub(super) fn examine(
             verdict
         })
         .collect();
-    let found = holdings.map_or_else(Vec::new, |holdings| check_links(&pins, sight, holdings, searched));
+    let found = holdings.map_or_else(Vec::new, |holdings| {
+        check_links(&pins, sight.outlook, sight.protected, holdings, searched)
+    });
     for (pin, refusal) in found {
         if let Some(verdict) = positions.get(pin).and_then(|position| verdicts.get_mut(*position)) {
             verdict.decision = ReadDecision::Refused;

@@ -35,21 +35,27 @@ impl Reads {
 
     /// Whether nothing has happened to it that could have given a private object a name in it, as far as one look at
     /// each directory tells. The rest is the grant's to know.
-    pub(in crate::guard) fn is_untouched(&self, outlook: &Outlook, protected: &ProtectedSet) -> bool {
+    pub(in crate::guard) fn is_untouched(
+        &self,
+        outlook: &Outlook,
+        protected: &ProtectedSet,
+        mounts_move: bool,
+    ) -> bool {
         self.0.is_none()
-            || (private(protected).all(|(number, _)| outlook.all_views_of(number).next().is_none())
+            || (!(mounts_move && has_views(protected, outlook))
                 && self.directories().all(|(_, dir)| dir.check_name().is_ok()))
     }
 
     /// Walks the chains of private objects and of their views again, and looks whether each directory is at its path.
     /// `false` where nothing is seen at a view any more, and only a full comparison tells where it went.
     ///
-    /// A directory that is at its path, on the mounts that were there, has the chain that it had.
+    /// A directory that is at its path, on the mounts that were there, has the chain that it had. Whether mounts can be
+    /// moved under commands comes with the outlook.
     pub(in crate::guard) fn check_quickly(
         &self,
         roots: &[Root<'_>],
         protected: &ProtectedSet,
-        outlook: &Outlook,
+        (outlook, mounts_move): (&Outlook, bool),
         walk: &mut Walk,
     ) -> Result<bool, Error> {
         if self.0.is_none() {
@@ -68,7 +74,7 @@ impl Reads {
                 return Err(overlap(pin.role(), &pin.pin, object, Relation::Around, object.canonical()));
             }
         }
-        self.check_views(roots, protected, outlook, walk)
+        if mounts_move { self.check_views(roots, protected, outlook, walk) } else { Ok(true) }
     }
 
     fn check_moved(
@@ -105,7 +111,7 @@ impl Reads {
         walk: &mut Walk,
     ) -> Result<bool, Error> {
         let mut is_complete = true;
-        if private(protected).all(|(number, _)| outlook.all_views_of(number).next().is_none()) {
+        if !has_views(protected, outlook) {
             return Ok(is_complete);
         }
         let table = MountTable::read().map_err(watch_failed)?;
@@ -133,22 +139,36 @@ impl Reads {
         self.directories().find(|(_, dir)| above.contains(&dir.id().key()))
     }
 
-    /// Compares everything again.
+    /// Compares everything again, but for other names of files.
     pub(in crate::guard) fn check_fully(
         &self,
         roots: &[Root<'_>],
         sight: &Sight<'_>,
-        holdings: &mut Holdings,
-        searched: &mut Searched,
         walk: &mut Walk,
     ) -> Result<(), Error> {
         let Some(pins) = &self.0 else { return Ok(()) };
         for pin in pins {
             compare(pin.role(), &pin.pin, sight, walk)?;
         }
-        first(check_roots(roots, sight, walk))?;
-        first(check_links(pins, sight, holdings, searched))
+        first(check_roots(roots, sight, walk))
     }
+
+    /// Refuses when a private file has another name in it.
+    pub(in crate::guard) fn check_links(
+        &self,
+        outlook: &Outlook,
+        protected: &ProtectedSet,
+        holdings: &mut Holdings,
+        searched: &mut Searched,
+    ) -> Result<(), Error> {
+        self.0
+            .as_ref()
+            .map_or(Ok(()), |pins| first(check_links(pins, outlook, protected, holdings, searched)))
+    }
+}
+
+fn has_views(protected: &ProtectedSet, outlook: &Outlook) -> bool {
+    private(protected).any(|(number, _)| outlook.all_views_of(number).next().is_some())
 }
 
 fn first(refusals: Vec<(usize, Error)>) -> Result<(), Error> {
@@ -183,7 +203,8 @@ pub(in crate::guard) fn check_roots(
 /// Searches what may be read for other names of private files: each refusal with the position of what it is about.
 pub(super) fn check_links(
     pins: &[ReadPin],
-    sight: &Sight<'_>,
+    outlook: &Outlook,
+    protected: &ProtectedSet,
     holdings: &mut Holdings,
     searched: &mut Searched,
 ) -> Vec<(usize, Error)> {
@@ -191,7 +212,7 @@ pub(super) fn check_links(
         pins.iter().enumerate().filter_map(|(position, pin)| Some((position, pin.directory()?))).collect();
     let roles: Vec<Role> = pins.iter().map(ReadPin::role).collect();
     let SearchOutcome { names, stopped: mut refusals } =
-        search(&dirs, sight.outlook, sight.protected, holdings, searched, Aim::Read(&roles));
+        search(&dirs, outlook, protected, holdings, searched, Aim::Read(&roles));
     let mut files: Vec<(usize, PathBuf, Vec<OtherName>)> = Vec::new();
     for (position, name) in names {
         let same = files.iter_mut().find(|(at, file, _)| *at == position && *file == name.target.path);
@@ -202,7 +223,7 @@ pub(super) fn check_links(
     }
     refusals.extend(files.iter().filter_map(|(position, _, names)| {
         let pin = pins.get(*position)?;
-        let object = sight.protected.objects().get(names.first()?.target.object)?;
+        let object = protected.objects().get(names.first()?.target.object)?;
         Some((*position, linked(pin.role(), &pin.pin, object, names)))
     }));
     refusals
