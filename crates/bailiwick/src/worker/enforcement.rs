@@ -486,7 +486,7 @@ mod tests {
         let mut policy = Policy::default();
         let judged = |policy: &Policy, outcome| {
             let finding = Finding { probe: Probe::ReadOutside, outcome, errno: 0 };
-            Enforcement::judge(policy, &[finding]).keeps(Protection::HiddenState)
+            Enforcement::judge(policy, &[finding], &[]).keeps(Protection::HiddenState)
         };
         assert!(!judged(&policy, Outcome::Held));
         policy.read.limit();
