@@ -205,7 +205,7 @@ mod tests {
                 elsewhere.push(protection.name());
             }
         }
-        assert_eq!(elsewhere, ["named-sockets"]);
+        assert!(elsewhere.is_empty(), "no host keeps {elsewhere:?}");
         let layers = vec![Layer::Keeper];
         let kept = Kept { standing: Standing::Kept { layers }, ..not_kept(Protection::Settlement) };
         let found = finding(&kept, &BTreeMap::new());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bailiwick_test::pty::Pty;
 use bailiwick_test::{Need, cases, requires};
 
-use crate::invoke::{Call, bailiwick, below, home, outcome};
+use crate::invoke::{Call, bailiwick, below, home, outcome, without_namespaces};
 
 cases! {
     fn it_tells_each_protection_and_what_keeps_it(world: &World) {
@@ -24,10 +24,10 @@ cases! {
         }
         // Landlock ABI 6 gives all that this version can keep.
         assert_eq!((answer.code(), &document["complete"]), (0, &true.into()), "{document}");
-        assert_eq!(document["accept"], serde_json::json!(["named-sockets"]));
+        assert_eq!(document["accept"], serde_json::json!([]));
         let missing: Vec<_> =
             found.iter().filter(|one| one["kept"] == false).map(|one| &one["protection"]).collect();
-        assert_eq!(missing, ["named-sockets"]);
+        assert!(missing.is_empty(), "{missing:?}");
         assert_eq!(document["landlock"]["state"], "available");
         assert!(document["landlock"]["abi"].as_i64().unwrap() >= 6);
         assert_eq!(document["release"], rustix::system::uname().release().to_str().unwrap());
@@ -38,12 +38,21 @@ cases! {
     /// What it says to accept is what a run needs, no less and no more.
     fn its_advice_works(world: &World) {
         requires!(Need::LandlockAbi6);
-        let text = outcome(bailiwick(world).arg("doctor")).text();
-        let line = text.lines().find_map(|line| line.strip_prefix("To run here: bailiwick run ")).unwrap();
-        let options: Vec<&str> = line.split(" --write-root ").next().unwrap().split(' ').collect();
-        assert!(options.len().is_multiple_of(2) && options.len() >= 2, "{line}");
-        Call::plain(world, &options).end(&["true"]).assert_exited(0);
+        let advice = |doctor: &mut std::process::Command| {
+            let text = outcome(doctor).text();
+            let line = text.lines().find_map(|line| line.strip_prefix("To run here: bailiwick run ")).unwrap();
+            let options = line.split("--write-root ").next().unwrap();
+            options.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        // With namespaces nothing need be accepted.
+        assert_eq!(advice(bailiwick(world).arg("doctor")), Vec::<String>::new());
+        Call::plain(world, &[]).end(&["true"]).assert_exited(0);
+        let options = advice(&mut without_namespaces(bailiwick(world).arg("doctor")));
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        assert_eq!(options, crate::invoke::GAPS);
+        Call::plain(world, &options).without_namespaces().end(&["true"]).assert_exited(0);
         Call::plain(world, &options[2..])
+            .without_namespaces()
             .end(&["true"])
             .assert_refused("ERR_BAILIWICK_PROTECTION_UNAVAILABLE");
     }

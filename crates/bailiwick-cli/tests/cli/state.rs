@@ -24,7 +24,7 @@ cases! {
             assert_eq!(below(&home), Vec::<PathBuf>::new(), "{options:?} {command:?}");
         }
         // Refused by what the host cannot keep, which is found out by starting a worker.
-        let refused = outcome(bailiwick(world).args(["run", "--", "true"]));
+        let refused = outcome(&mut without_namespaces(bailiwick(world).args(["run", "--", "true"])));
         refused.assert_refused("ERR_BAILIWICK_PROTECTION_UNAVAILABLE");
         assert_eq!(below(&home), Vec::<PathBuf>::new());
         // What was there before stays.
