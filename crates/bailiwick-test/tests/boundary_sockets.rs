@@ -409,6 +409,40 @@ cases! {
         places.assert_nothing_left();
     }
 
+    /// Killed all the time, and stopped: whoever connects meanwhile gets an answer, and afterwards all is as before.
+    async fn brokers_under_attack(world: &World) {
+        let places = Places::of(world);
+        let (inside, outside) = daemons(world);
+        rustix::net::listen(&inside.listener, 4096).unwrap();
+        let session = places.open().await;
+        for signal in ["KILL", "STOP"] {
+            let script = format!(
+                "end=$(($(date +%s) + 3)); while [ $(date +%s) -lt $end ]; do for c in /proc/[0-9]*/comm; do \
+                 read -r name < $c 2>/dev/null || continue; case $name in bailiwick-brok) p=${{c#/proc/}}; \
+                 kill -{signal} ${{p%/comm}};; esac; done; done 2>/dev/null"
+            );
+            let attack = session.command("/bin/sh").args(["-c", &script]).spawn().await;
+            let mut attack = attack.unwrap();
+            let (mut connected, mut given_up) = (0, 0);
+            while attack.try_wait().unwrap().is_none() {
+                let act = ["unix-connect", inside.name()];
+                let report = tokio::time::timeout(LONG, run(&session, &act)).await.expect("it waits for ever");
+                match report.name.as_str() {
+                    "" => connected += 1,
+                    "ECONNABORTED" => given_up += 1,
+                    other => panic!("{signal}: {other}"),
+                }
+                run(&session, &["unix-connect", outside.name()]).await.assert_refused(&["EACCES", "ECONNABORTED"]);
+            }
+            assert!(connected + given_up > 0);
+            attack.wait().await.unwrap();
+            run(&session, &["unix-connect", inside.name()]).await.assert_done();
+        }
+        outside.assert_untouched();
+        close(&session).await;
+        places.assert_nothing_left();
+    }
+
     /// Programs that nobody may look into, and threads with descriptors of their own.
     async fn unusual_clients(world: &World) {
         let places = Places::of(world);

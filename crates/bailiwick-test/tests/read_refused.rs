@@ -13,7 +13,7 @@ use bailiwick::{Error, ErrorKind, Field, ReadScope, Readable, Session, SessionBu
 use bailiwick_test::boundary::run;
 use bailiwick_test::host::{self, Host, say};
 use bailiwick_test::places::{close, done, open, refused, sh};
-use bailiwick_test::{Listing, Places, cases, tool};
+use bailiwick_test::{Listing, Places, cases, image_without_namespaces, tool};
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_bind_recursive, mount_remount, unmount};
 
 /// A session with the root `W` that reads the base set and where its test program lies.
@@ -283,13 +283,24 @@ async fn read_only_mounts(places: &Places) {
         assert_eq!(error.field("alias").and_then(Field::as_text), Some("mount"));
         assert_eq!(field(&error, "other_name"), point);
         unmount(&point, UnmountFlags::empty()).unwrap();
-        let session = open(builder()).await;
+        // Without mounts of its own a command would see it.
+        let session = open(builder()._worker_image(image_without_namespaces())).await;
         done(&sh(&session, "true").await);
         mount_read_only(kept, &point);
         let error = refused(session.command("/bin/true").output().await, ErrorKind::ReadOverlap);
         about(&error, purpose.0, purpose.1);
         unmount(&point, UnmountFlags::empty()).unwrap();
         done(&sh(&session, "true").await);
+        close(&session).await;
+        // With them it does not, and where the host gives none, it is refused as before.
+        let session = open(builder()).await;
+        mount_read_only(kept, &point);
+        let read = format!("cat {}", point.join("f").display());
+        match session.command("/bin/sh").args(["-c", &read]).output().await {
+            Ok(output) => assert!(!output.status.success() && output.stdout.text().is_empty()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ReadOverlap, "{}", error.report()),
+        }
+        unmount(&point, UnmountFlags::empty()).unwrap();
         close(&session).await;
     }
 }

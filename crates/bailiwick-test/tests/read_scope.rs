@@ -10,11 +10,18 @@ use std::path::{Path, PathBuf};
 use bailiwick::{Error, ErrorKind, Field, Layer, Protection, Session, SessionBuilder, Standing};
 use bailiwick_test::boundary::{Victim, accepting_all, run};
 use bailiwick_test::places::{close, done, open, refused, sh};
-use bailiwick_test::{Listing, Need, Places, cases, image_without_layers, requires, tool};
+use bailiwick_test::{
+    Listing, Need, Places, cases, image_without_layers, image_without_namespaces, requires, tool,
+};
 
 /// A session with the root `W` that reads the base set and where its test program lies.
 fn limited(places: &Places) -> SessionBuilder {
     places.session().read_root(programs())
+}
+
+/// As on this host, and as on one without namespaces.
+fn both(builder: impl Fn() -> SessionBuilder) -> [SessionBuilder; 2] {
+    [builder(), builder()._worker_image(image_without_namespaces())]
 }
 
 /// The directory of the test programs, by its canonical path.
@@ -53,18 +60,20 @@ cases! {
         let directory = sibling.parent().unwrap();
         let list = |directory: &Path| format!("ls {}", directory.display());
 
-        let narrow = open(limited(&places)).await;
-        assert_read(&narrow, &own, "ours").await;
-        assert_unreadable(&narrow, &sibling).await;
-        for unlisted in [directory, world.outside().as_path(), world.path(), Path::new("/tmp"), Path::new("/")] {
-            let output = sh(&narrow, &list(unlisted)).await;
-            assert!(!output.status.success() && output.stdout.text().is_empty(), "{}", unlisted.display());
+        for builder in both(|| limited(&places)) {
+            let narrow = open(builder).await;
+            assert_read(&narrow, &own, "ours").await;
+            assert_unreadable(&narrow, &sibling).await;
+            for unlisted in [directory, world.outside().as_path(), world.path(), Path::new("/tmp"), Path::new("/")] {
+                let output = sh(&narrow, &list(unlisted)).await;
+                assert!(!output.status.success() && output.stdout.text().is_empty(), "{}", unlisted.display());
+            }
+            let error = refused(narrow.command(&program).output().await, ErrorKind::CommandNotExecutable);
+            assert_eq!(field(&error, "outside"), program);
+            assert!(error.hints()[0].contains("read roots"), "{}", error.report());
+            done(&sh(&narrow, "ls . && test -z \"$(ls -A $TMPDIR)\" && echo x > $TMPDIR/f && cat $TMPDIR/f").await);
+            close(&narrow).await;
         }
-        let error = refused(narrow.command(&program).output().await, ErrorKind::CommandNotExecutable);
-        assert_eq!(field(&error, "outside"), program);
-        assert!(error.hints()[0].contains("read roots"), "{}", error.report());
-        done(&sh(&narrow, "ls . && test -z \"$(ls -A $TMPDIR)\" && echo x > $TMPDIR/f && cat $TMPDIR/f").await);
-        close(&narrow).await;
 
         let wide = open(limited(&places).read_root(directory)).await;
         assert_read(&wide, &sibling, "theirs").await;
@@ -151,17 +160,19 @@ cases! {
     async fn proc_is_listed_and_not_read(world: &World) {
         let places = Places::of(world);
         let victim = Victim::asleep();
-        let session = open(limited(&places)).await;
-        for path in ["/proc/self/status", "/proc/self/maps", "/proc/self/environ", "/proc/version", "/proc/meminfo"] {
-            assert_unreadable(&session, Path::new(path)).await;
+        for builder in both(|| limited(&places)) {
+            let session = open(builder).await;
+            for path in ["/proc/self/status", "/proc/self/maps", "/proc/self/environ", "/proc/version", "/proc/meminfo"] {
+                assert_unreadable(&session, Path::new(path)).await;
+            }
+            for name in ["cmdline", "status", "environ", "cgroup"] {
+                let path = format!("/proc/{}/{name}", victim.pid());
+                run(&session, &["read", &path]).await.assert_refused(&["EACCES", "ENOENT"]);
+            }
+            let script = "ls /proc | grep -cx self; ls /proc/self/fd | grep -cx 1; ls /dev/fd/ | grep -cx 1; readlink /proc/self/exe | grep -c /";
+            assert_eq!(done(&sh(&session, script).await), "1\n1\n1\n1\n");
+            close(&session).await;
         }
-        for name in ["cmdline", "status", "environ", "cgroup"] {
-            let path = format!("/proc/{}/{name}", victim.pid());
-            run(&session, &["read", &path]).await.assert_refused(&["EACCES", "ENOENT"]);
-        }
-        let script = "ls /proc | grep -cx self; ls /proc/self/fd | grep -cx 1; ls /dev/fd/ | grep -cx 1; readlink /proc/self/exe | grep -c /";
-        assert_eq!(done(&sh(&session, script).await), "1\n1\n1\n1\n");
-        close(&session).await;
         let everything = open(places.session()).await;
         done(&sh(&everything, "cat /proc/self/status /proc/version").await);
         close(&everything).await;
@@ -183,32 +194,36 @@ cases! {
     /// What a command is told of does not depend on what it may read.
     async fn processes_keep_their_start_times(world: &World) {
         let places = Places::of(world);
-        let session = open(limited(&places)).await;
-        for script in ["exec sleep 60", "sleep 60 & wait"] {
-            let mut child = session.command("/bin/sh").args(["-c", script]).spawn().await.unwrap();
-            let seen = bailiwick_test::process::start_time(child.id());
-            assert_eq!(Some(child.start_time()), seen, "{script}");
-            child.kill().await.unwrap();
-            child.wait().await.unwrap();
+        for builder in both(|| limited(&places)) {
+            let session = open(builder).await;
+            for script in ["exec sleep 60", "sleep 60 & wait"] {
+                let mut child = session.command("/bin/sh").args(["-c", script]).spawn().await.unwrap();
+                let seen = bailiwick_test::process::start_time(child.id());
+                assert_eq!(Some(child.start_time()), seen, "{script}");
+                child.kill().await.unwrap();
+                child.wait().await.unwrap();
+            }
+            for _ in 0..20 {
+                let mut child = session.command("/bin/true").spawn().await.unwrap();
+                assert!(child.start_time() > 0);
+                child.settled().await.unwrap();
+            }
+            close(&session).await;
         }
-        for _ in 0..20 {
-            let mut child = session.command("/bin/true").spawn().await.unwrap();
-            assert!(child.start_time() > 0);
-            child.settled().await.unwrap();
-        }
-        close(&session).await;
         places.assert_nothing_left();
     }
 
     /// Private state is hidden by the limit alone, on every host; without Landlock the session says no.
     async fn private_state_is_hidden(world: &World) {
         let places = Places::of(world);
-        let session = open(limited(&places)).await;
-        let standing = session.enforcement().await.standing(Protection::HiddenState).cloned();
-        assert!(matches!(standing, Some(Standing::Kept { ref layers }) if layers.contains(&Layer::Landlock)), "{standing:?}");
-        assert_unreadable(&session, &world.secret()).await;
-        assert!(!sh(&session, &format!("ls {}", world.private().display())).await.status.success());
-        close(&session).await;
+        for builder in both(|| limited(&places)) {
+            let session = open(builder).await;
+            let standing = session.enforcement().await.standing(Protection::HiddenState).cloned();
+            assert!(matches!(standing, Some(Standing::Kept { ref layers }) if layers.contains(&Layer::Landlock)), "{standing:?}");
+            assert_unreadable(&session, &world.secret()).await;
+            assert!(!sh(&session, &format!("ls {}", world.private().display())).await.status.success());
+            close(&session).await;
+        }
 
         let everything = open(places.session()).await;
         if !everything.enforcement().await.keeps(Protection::HiddenState) {

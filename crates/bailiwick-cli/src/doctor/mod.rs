@@ -151,6 +151,11 @@ fn finding(kept: &Kept, causes: &BTreeMap<Protection, String>) -> Finding {
         let mut remedies = Vec::new();
         if !is_kept {
             remedies.push(text::elsewhere(protection, &possible));
+            if protection == Protection::HiddenState {
+                remedies.push(
+                    "or limit what the command may read: `--read-root D` keeps it on every host".to_owned(),
+                );
+            }
             if required {
                 remedies.push(format!("or accept the gap by its name: `--accept {}`", protection.name()));
             }

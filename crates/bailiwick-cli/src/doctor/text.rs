@@ -59,16 +59,9 @@ impl Diagnosis {
 /// Where it would be kept.
 pub(super) fn elsewhere(protection: Protection, possible: &[Layer]) -> String {
     if possible.is_empty() {
-        return match protection {
-            Protection::HiddenState => {
-                "limit what the command may read: `--read-root D` keeps it on every host"
-            }
-            _ => {
-                "no host keeps it with this version: run as a user of its own, or in a machine or container where \
-                 nothing outside the write roots matters"
-            }
-        }
-        .to_owned();
+        return "no host keeps it with this version: run as a user of its own, or in a machine or container where \
+                nothing outside the write roots matters"
+            .to_owned();
     }
     let needs: Vec<&str> = possible.iter().map(|layer| need(protection, *layer)).collect();
     format!("run where there is {}", needs.join(", and "))

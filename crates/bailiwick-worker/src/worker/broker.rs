@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
 use super::launch::LAUNCH_ATTEMPTS;
 use super::{Launcher, Pid, Stop, Worker};
@@ -19,10 +20,25 @@ pub(super) struct Broker {
     /// Namespace and root of the mount view.
     view: [OwnedFd; 2],
     process: Option<Launcher>,
+    /// How often one was asked for since one served.
     attempts: u32,
+    asked: Instant,
+    /// One has served: it can be done here.
+    has_served: bool,
 }
 
 impl Broker {
+    /// Nobody serves, and nobody is about to.
+    pub(super) fn is_missing(&self) -> bool {
+        self.process.is_none()
+    }
+
+    /// After many that were killed at once, or could not be made, another one is asked for now and then only.
+    fn is_due(&self) -> bool {
+        let pause = Duration::from_millis(super::START_MS.unsigned_abs().into());
+        self.is_missing() && (self.attempts <= LAUNCH_ATTEMPTS || self.asked.elapsed() >= pause)
+    }
+
     pub(super) fn channel(&self) -> Option<&Channel> {
         self.process.as_ref().map(|process| &process.channel)
     }
@@ -37,29 +53,32 @@ impl Worker {
     /// A launcher handed over the listener of its filter, and waits for somebody to serve it.
     pub(super) fn add_broker(&mut self, listener: OwnedFd, view: [OwnedFd; 2]) -> Result<(), Stop> {
         let questions = Questions::make()?;
-        self.brokers.push(Broker { listener, questions, view, process: None, attempts: 0 });
+        let asked = Instant::now();
+        let (process, attempts, has_served) = (None, 0, false);
+        self.brokers.push(Broker { listener, questions, view, process, attempts, asked, has_served });
         self.start_brokers()
     }
 
     /// Makes those that are missing, as soon as there is somebody to make them. Gives up where nobody needs one any
-    /// more, and where none comes about.
+    /// more, and where none has ever come about.
     pub(super) fn start_brokers(&mut self) -> Result<(), Stop> {
         if self.closed {
             return Ok(());
         }
         // Without a listener the calls of whoever waits do not exist: nothing hangs, and a launcher that tries them
         // finds the layer missing.
-        let is_wanted =
-            |broker: &Broker| broker.attempts <= LAUNCH_ATTEMPTS && !sys::is_unused(&broker.listener);
-        self.brokers.retain(|broker| broker.process.is_some() || is_wanted(broker));
+        let can_be = |broker: &Broker| broker.has_served || broker.attempts <= LAUNCH_ATTEMPTS;
+        let is_wanted = |broker: &Broker| can_be(broker) && !sys::is_unused(&broker.listener);
+        self.brokers.retain(|broker| !broker.is_missing() || is_wanted(broker));
         let Some(session) = self.session.as_mut().filter(|session| session.ready) else { return Ok(()) };
-        for broker in self.brokers.iter_mut().filter(|broker| broker.process.is_none()) {
+        for broker in self.brokers.iter_mut().filter(|broker| broker.is_due()) {
             let (ours, theirs) = sys::socket_pair()?;
             let mut descriptors = vec![theirs];
             for given in [&broker.listener, &broker.questions].into_iter().chain(&broker.view) {
                 descriptors.push(sys::duplicate_above(given.as_raw_fd(), 3)?);
             }
             broker.attempts += 1;
+            broker.asked = Instant::now();
             broker.process =
                 Some(Launcher { pid: Pid::default(), channel: Channel::new(ours), ready: false });
             // A session launcher that is gone drops it, and the end of the channel shows.
@@ -88,6 +107,7 @@ impl Worker {
                     said(message, process);
                     if process.ready {
                         broker.attempts = 0;
+                        broker.has_served = true;
                     }
                 }
                 Ok(None) | Err(_) => broker.process = None,

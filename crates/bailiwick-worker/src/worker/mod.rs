@@ -208,6 +208,7 @@ impl Worker {
         let patience = match (sweeping, starting.is_empty()) {
             (true, _) => SWEEP_MS,
             (false, false) => START_MS,
+            (false, true) if self.brokers.iter().any(broker::Broker::is_missing) => START_MS,
             (false, true) => -1,
         };
         let ready: HashSet<RawFd> = sys::poll(&wanted, patience)?

@@ -447,13 +447,14 @@ mod tests {
     /// Each probe is evidence of something, and each way falls with each of its probes.
     #[test]
     fn every_probe_decides_something() {
+        let limited = Policy { read: crate::policy::ReadScope::base_only(), ..Policy::default() };
         let judge = |broken: &[Probe]| {
             let outcome = |probe| if broken.contains(&probe) { Outcome::Broken } else { Outcome::Held };
             let findings: Vec<Finding> = Probe::ALL
                 .iter()
                 .map(|probe| Finding { probe: *probe, outcome: outcome(*probe), errno: 0 })
                 .collect();
-            Enforcement::judge(&Policy::default(), &findings, &[])
+            [&Policy::default(), &limited].map(|policy| Enforcement::judge(policy, &findings, &[]))
         };
         for probe in Probe::ALL {
             // Where two ways have the same layers, one probe decides when the other way has fallen.
