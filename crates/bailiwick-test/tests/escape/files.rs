@@ -254,7 +254,7 @@ pub(crate) const ROWS: &[Row] = &[
         "opens a file by a name that changes between a directory and a link out of the root",
         |s| {
             let (one, other) = (s.ours("dir"), s.ours("to-dir"));
-            act!["race-write", "300", &one, other, one.join("f")]
+            act!["race-write", "8000", &one, other, one.join("f")]
         },
     )
     .answers(&["LOST"]),
@@ -265,7 +265,7 @@ pub(crate) const ROWS: &[Row] = &[
         std::fs::write(s.ours("X/e/f"), "ours").unwrap();
         let up = s.ours("up");
         std::fs::create_dir(&up).unwrap();
-        act!["race-write", "300", &up, &deep, "../../X/e/f"].within(&deep)
+        act!["race-write", "8000", &up, &deep, "../../X/e/f"].within(&deep)
     })
     .answers(&["LOST"]),
     content(
@@ -273,7 +273,7 @@ pub(crate) const ROWS: &[Row] = &[
         "moves a file to a name that changes between a directory and a link out of the root",
         |s| {
             let (one, other) = (s.ours("dir"), s.ours("to-dir"));
-            act!["race-rename", "300", &one, other, s.ours("own"), one.join("new"), s.at("new")]
+            act!["race-rename", "8000", &one, other, s.ours("own"), one.join("new"), s.at("new")]
         },
     )
     .answers(&["LOST"]),
