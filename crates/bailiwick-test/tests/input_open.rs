@@ -145,6 +145,7 @@ cases! {
             Session::builder(places.join("store"))
                 .temporary_parent(places.temporary())
                 .write_root(places.write_root())
+                ._worker_image(bailiwick_test::image_without_namespaces())
         };
         let error = refuse(&places, builder(), ErrorKind::ProtectionUnavailable).await;
         let names: Vec<&str> =

@@ -114,12 +114,12 @@ cases! {
         }
         // The one that makes terminals makes only the session's own.
         done(&sh(&session, "exec 3<>/dev/ptmx").await);
-        let without = open(plain(&places)).await;
-        assert!(!sh(&without, "exec 3<>/dev/ptmx").await.status.success());
-        close(&without).await;
         let output = session.command(tool("act")).args(["mkfifo", "fifo"]).output().await.unwrap();
         Report::parse(&*output.stdout).assert_done();
         close(&session).await;
+        let without = open(plain(&places)).await;
+        assert!(!sh(&without, "exec 3<>/dev/ptmx").await.status.success());
+        close(&without).await;
     }
 
     /// C48: names for one's own streams, with pipes, with files of a root, with nothing, and on a terminal.

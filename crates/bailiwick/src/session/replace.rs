@@ -248,7 +248,9 @@ fn ask(
     directories.push(temporary.directory().as_fd());
     let terminals = policy.accept.contains(&Protection::Terminals);
     let (ruleset, handled) = grant_ruleset(&directories, grant.reads(), terminals)?;
-    let pinned = PinnedDir::working_directory(temporary.path())?;
+    // A close that came meanwhile has removed it.
+    let pinned = PinnedDir::working_directory(temporary.path())
+        .map_err(|error| shared.check_open().err().unwrap_or(error))?;
     let plan = in_memory(&grant.plan(&pinned, store.run_dir()).encode())?;
     let host = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())
         .map_err(|errno| {
