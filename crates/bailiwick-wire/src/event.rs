@@ -2,6 +2,7 @@
 
 use crate::codec::{Malformed, Reader, Writer};
 use crate::probe::{Finding, Unusable};
+use crate::request::LimitFound;
 
 /// The step at which something could not be done. Decides which error the session raises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +126,8 @@ pub enum Event {
         findings: Vec<Finding>,
         /// Roots in which nothing could be written from inside.
         unusable: Vec<Unusable>,
+        /// What the kernel made of each limit, in the order in which they were asked for.
+        limits: Vec<LimitFound>,
     },
     /// `Grant` failed; earlier epochs are as they were.
     GrantFailed {
@@ -262,11 +265,12 @@ impl Event {
                 w = Writer::new(102);
                 w.u8(*step as u8).i32(*errno);
             }
-            Self::Granted { epoch, findings, unusable } => {
+            Self::Granted { epoch, findings, unusable, limits } => {
                 w = Writer::new(103);
                 w.u32(*epoch);
                 w.list(findings, |w, finding| finding.write(w));
                 w.list(unusable, |w, root| root.write(w));
+                w.list(limits, |w, limit| limit.write(w));
             }
             Self::GrantFailed { epoch, step, errno } => {
                 w = Writer::new(104);
@@ -330,6 +334,7 @@ impl Event {
                 epoch: r.u32("epoch")?,
                 findings: r.list("findings", Finding::read)?,
                 unusable: r.list("unusable", Unusable::read)?,
+                limits: r.list("limits", LimitFound::read)?,
             },
             104 => Self::GrantFailed {
                 epoch: r.u32("epoch")?,

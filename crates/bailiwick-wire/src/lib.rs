@@ -23,7 +23,7 @@ mod request;
 pub use codec::{Malformed, Reader, Writer};
 pub use event::{Ended, Event, HowEnded, Process, Step};
 pub use probe::{Finding, Outcome, Probe, Unusable};
-pub use request::{Grant, Limit, Request, Spawn};
+pub use request::{Grant, Limit, LimitFound, Request, Spawn};
 
 /// Version of the protocol. Session and worker refuse each other unless it is equal: both are built
 /// from one source, so a difference means that an image was swapped.

@@ -59,6 +59,8 @@ pub struct Grant {
     pub host_pid: u32,
     /// Name of the sentinel file in its directory.
     pub sentinel: Vec<u8>,
+    /// Limits that each command of the grant gets: a launcher tries them, and says what the kernel made of them.
+    pub limits: Vec<Limit>,
 }
 
 /// One resource limit of a command (`setrlimit(2)`).
@@ -70,6 +72,55 @@ pub struct Limit {
     pub soft: u64,
     /// Hard limit.
     pub hard: u64,
+}
+
+impl Limit {
+    fn write(&self, writer: &mut Writer) {
+        writer.u32(self.resource).u64(self.soft).u64(self.hard);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self { resource: reader.u32("resource")?, soft: reader.u64("soft")?, hard: reader.u64("hard")? })
+    }
+}
+
+/// What the kernel made of a limit, in a process inside the confinement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitFound {
+    /// The limit as it was read back after all of them had been set.
+    pub limit: Limit,
+    /// Error number of setting it, or `0`.
+    pub set_errno: i32,
+    /// Error number of reading it, or `0`; with another one the values in `limit` mean nothing.
+    pub read_errno: i32,
+    /// Whether the kernel refuses what is above the limit, where that was tried: it is for processes, whose limit
+    /// does not bind root.
+    pub binds: Option<bool>,
+}
+
+impl LimitFound {
+    pub(crate) fn write(&self, writer: &mut Writer) {
+        self.limit.write(writer);
+        writer.i32(self.set_errno).i32(self.read_errno).u8(match self.binds {
+            None => 0,
+            Some(false) => 1,
+            Some(true) => 2,
+        });
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            limit: Limit::read(reader)?,
+            set_errno: reader.i32("set_errno")?,
+            read_errno: reader.i32("read_errno")?,
+            binds: match reader.u8("binds")? {
+                0 => None,
+                1 => Some(false),
+                2 => Some(true),
+                _ => return Err(Malformed("binds")),
+            },
+        })
+    }
 }
 
 /// A command to start.
@@ -116,9 +167,7 @@ impl Spawn {
         writer.list(&self.env, |w, entry| {
             w.bytes(entry);
         });
-        writer.list(&self.limits, |w, limit| {
-            w.u32(limit.resource).u64(limit.soft).u64(limit.hard);
-        });
+        writer.list(&self.limits, |w, limit| limit.write(w));
         writer.finish()
     }
 
@@ -129,9 +178,7 @@ impl Spawn {
             program: reader.bytes("program")?.to_vec(),
             args: reader.list("args", |r| Ok(r.bytes("arg")?.to_vec()))?,
             env: reader.list("env", |r| Ok(r.bytes("env entry")?.to_vec()))?,
-            limits: reader.list("limits", |r| {
-                Ok(Limit { resource: r.u32("resource")?, soft: r.u64("soft")?, hard: r.u64("hard")? })
-            })?,
+            limits: reader.list("limits", Limit::read)?,
         })
     }
 }
@@ -154,6 +201,7 @@ impl Request {
                     .u8(grant.sysv_ipc.into())
                     .u32(grant.host_pid)
                     .bytes(&grant.sentinel);
+                writer.list(&grant.limits, |w, limit| limit.write(w));
             }
             Self::Retire { epoch } => {
                 writer = Writer::new(3);
@@ -190,6 +238,7 @@ impl Request {
                 sysv_ipc: reader.flag("sysv_ipc")?,
                 host_pid: reader.u32("host_pid")?,
                 sentinel: reader.bytes("sentinel")?.to_vec(),
+                limits: reader.list("limits", Limit::read)?,
             }),
             3 => Self::Retire { epoch: reader.u32("epoch")? },
             Spawn::TAG => Self::Spawn(Spawn::read(&mut reader)?),

@@ -124,8 +124,11 @@ fn grant(message: &[u8], mut kept: Vec<OwnedFd>) -> ! {
     let event = match entered {
         Ok(()) => {
             let place = Place { outside, inside, abstract_socket };
-            let findings = boundary::probe(&grant, &place, &mut Stack::new());
-            Event::Granted { epoch, findings, unusable: boundary::try_roots(&std::fs::File::from(roots)) }
+            let mut stack = Stack::new();
+            let findings = boundary::probe(&grant, &place, &mut stack);
+            let limits = boundary::try_limits(&grant.limits, &mut stack);
+            let unusable = boundary::try_roots(&std::fs::File::from(roots));
+            Event::Granted { epoch, findings, unusable, limits }
         }
         Err(Failure { step, errno }) => Event::GrantFailed { epoch, step, errno: errno.0 },
     };

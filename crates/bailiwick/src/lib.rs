@@ -44,6 +44,7 @@ pub use policy::{Environment, Layer, Limit, Network, Policy, Protection, Resourc
 pub use rustix::process::Signal;
 pub use session::{
     Captured, Child, ChildStderr, ChildStdin, ChildStdout, CloseReport, ClosedProcess, Command, CommandId,
-    Ending, Mark, Output, Process, Replace, Session, SessionBuilder, Stdio, WhenBusy,
+    Ending, LimitInForce, LimitSource, Mark, Output, Process, ReadBack, Replace, ResourceLimits, Session,
+    SessionBuilder, Stdio, WhenBusy,
 };
 pub use worker::{Enforcement, Kept, Standing};

@@ -3,6 +3,7 @@
 //! Order matters: `no_new_privs` comes first, since without it neither Landlock nor seccomp may be
 //! entered by a plain user; the filter comes last, since it forbids calls that the steps before need.
 
+mod limits;
 mod probe;
 mod seccomp;
 
@@ -13,6 +14,7 @@ use bailiwick_wire::{Grant, Step};
 use crate::child::Failure;
 use crate::sys::{self, Errno, ResourceLimit};
 
+pub(crate) use limits::try_all as try_limits;
 pub(crate) use probe::{Place, run as probe, try_roots};
 pub(crate) use seccomp::Instruction;
 

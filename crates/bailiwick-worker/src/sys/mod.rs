@@ -20,8 +20,8 @@ pub(crate) use credentials::{
 };
 pub(crate) use file::*;
 pub(crate) use process::{
-    CORE, OPEN_FILES, ResourceLimit, Waited, clone_child, detach, exit_now, kill, limit, pidfd_open,
-    pidfd_signal, process_id, set_limit, setsid, wait,
+    CORE, OPEN_FILES, PROCESSES, ResourceLimit, Waited, clone_child, detach, exit_now, kill, limit,
+    pidfd_open, pidfd_signal, process_id, set_limit, setsid, wait,
 };
 pub(crate) use signal::{SignalFd, block_all_signals, default_dispositions, set_mask, wait_for_child_signal};
 

@@ -119,14 +119,14 @@ impl Worker {
         }
         let event = Event::decode(&message.bytes).map_err(|_| Stop::HostGone)?;
         match event {
-            Event::Granted { epoch: named, mut findings, unusable } => {
+            Event::Granted { epoch: named, mut findings, unusable, limits } => {
                 let orphans = if sys::subreaper() == Ok(true) { Outcome::Held } else { Outcome::Broken };
                 findings.push(Finding { probe: Probe::Orphans, outcome: orphans, errno: 0 });
                 match &epoch.findings {
                     None => {
                         epoch.findings = Some(findings.clone());
                         epoch.launcher.iter_mut().for_each(|launcher| launcher.ready = true);
-                        self.tell(&Event::Granted { epoch: named, findings, unusable })?;
+                        self.tell(&Event::Granted { epoch: named, findings, unusable, limits })?;
                         self.provide(number, 0)
                     }
                     Some(before) if *before == findings => {

@@ -151,8 +151,11 @@ kinds! {
         "A variable of the environment has an empty name, a name with `=`, or a NUL byte.",
         "Leave the variable out or change it; its index and name are in the fields, its value is never shown.";
     LimitInvalid "ERR_BAILIWICK_LIMIT_INVALID" retry(false) ran(Nothing)
-        "A resource limit is named twice, or its soft value is above its hard value.",
-        "Give each resource once, soft value at most the hard value.";
+        "A resource limit is named twice, has a soft value above its hard value, permits memory images, or leaves less than a session needs for itself.",
+        "Give each resource once, soft value at most the hard value; the message says what else.";
+    LimitNotKept "ERR_BAILIWICK_LIMIT_NOT_KEPT" retry(false) ran(Nothing)
+        "The kernel does not let commands have a resource limit, or shows another one inside the confinement than was set.",
+        "Ask for at most the hard limit of the host process; resource, values and the kernel's answer are in the fields.";
     CommandInvalid "ERR_BAILIWICK_COMMAND_INVALID" retry(false) ran(Nothing)
         "The program of a command is empty, or an argument holds a NUL byte.",
         "Change the argument at the index in the fields.";

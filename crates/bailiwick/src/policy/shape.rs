@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::{Limit, Policy};
+use super::{Limit, Policy, Resource};
 use crate::error::{Error, ErrorKind, Quoted};
 
 /// Bytes of the longest path that a system call takes: `PATH_MAX` is 4096 with the closing NUL.
@@ -131,6 +131,12 @@ fn check_limits(limits: &[Limit]) -> Result<(), Error> {
                 "give each resource once",
             );
         }
+        if limit.resource == Resource::Core && limit.hard != 0 {
+            return refused(
+                format!("limit {index} permits memory images (`core`), which no command may leave"),
+                "leave it out: the limit is 0 always, since the kernel writes an image beside every confinement",
+            );
+        }
         if limit.soft > limit.hard {
             return refused(
                 format!("limit {index} has a soft value above its hard value: {name}"),
@@ -234,6 +240,9 @@ mod tests {
         .unwrap();
         let twice = with(vec![Limit::of(Resource::Core, 0), Limit::of(Resource::Core, 1)]).unwrap_err();
         assert_eq!(twice.kind(), ErrorKind::LimitInvalid);
+        let images = with(vec![Limit { resource: Resource::Core, soft: 0, hard: 1 }]).unwrap_err();
+        assert_eq!(images.kind(), ErrorKind::LimitInvalid);
+        assert_eq!(images.field("resource"), Some(&Field::Text("core".into())));
         let above = with(vec![Limit { resource: Resource::Cpu, soft: 2, hard: 1 }]).unwrap_err();
         assert_eq!(above.kind(), ErrorKind::LimitInvalid);
         assert_eq!(above.field("resource"), Some(&Field::Text("cpu".into())));

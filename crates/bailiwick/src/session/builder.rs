@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::check::issue;
 use super::state::{Shared, unexpected, worker_lost};
-use super::{Active, Session, launch, replace};
+use super::{Active, Session, launch, limits, replace};
 use crate::error::{Error, ErrorKind, SystemCall};
 use crate::guard::{self, LinkSearch, ProtectedSet, ProtectedSetBuilder, Searched, Verdict};
 use crate::identity::PinnedDir;
@@ -123,7 +123,11 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets a resource limit of each command.
+    /// Sets a resource limit of each process of each command, at most the hard limit that this process has.
+    ///
+    /// Without one, commands have the limits of this process on the size of files, on processes and on open files.
+    /// The limit on memory images (`core`) is 0 always, for good: the kernel writes them beside every confinement.
+    /// [`Session::limits`] tells what the kernel made of it.
     pub fn limit(mut self, limit: Limit) -> Self {
         self.policy.limits.push(limit);
         self
@@ -195,7 +199,7 @@ impl SessionBuilder {
     /// # Errors
     /// Nothing ran, and neither a worker nor a store that was not there before is left: what [`guard::issue`] says of roots and protected objects;
     /// `StoreInvalid`, `StoreLocked`, `StoreNotAccessible`; `TempDir`; `PlatformUnsupported`; `WorkerStart`;
-    /// `GrantFailed`; `ProtectionUnavailable` with every protection that this host cannot keep.
+    /// `GrantFailed`; `LimitNotKept`; `ProtectionUnavailable` with every protection that this host cannot keep.
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O and time enabled.
@@ -222,6 +226,7 @@ impl SessionBuilder {
             Err(error) => Err(error),
         };
         let grant = granted?;
+        let host_limits = limits::of_host();
         let (keeper, link) = worker::start(self.image, &temporary)?;
         let (shared, ready) = Shared::new(link, keeper);
         tokio::spawn(Arc::clone(&shared).follow());
@@ -231,10 +236,10 @@ impl SessionBuilder {
         let epoch = 1;
         let set_up = async {
             set_up(&shared, ready).await?;
-            replace::establish(&shared, epoch, &grant, &store, &temporary).await
+            replace::establish(&shared, epoch, &grant, &store, &temporary, &host_limits).await
         };
-        let enforcement = match set_up.await {
-            Ok(enforcement) => enforcement,
+        let found = match set_up.await {
+            Ok(found) => found,
             Err(error) => {
                 drop(undo);
                 // So that nothing is left when the error is seen; the error is the same if it takes longer.
@@ -251,7 +256,8 @@ impl SessionBuilder {
             active: tokio::sync::RwLock::new(Active {
                 epoch,
                 grant: Arc::new(grant),
-                enforcement,
+                enforcement: found.enforcement,
+                limits: found.limits,
                 asked: epoch,
                 unanswered: None,
             }),
@@ -259,7 +265,7 @@ impl SessionBuilder {
             store,
             temporary,
             null,
-            open_files: launch::own_open_files(),
+            host_limits,
             close_deadline: self.close_deadline,
         })
     }

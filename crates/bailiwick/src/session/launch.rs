@@ -72,7 +72,7 @@ async fn start(mut command: Command<'_>, default: &Kind, active: &Active) -> Res
         program: command.program.as_bytes().to_vec(),
         args: std::iter::once(&command.program).chain(&command.args).map(|a| a.as_bytes().to_vec()).collect(),
         env: environment.iter().map(|(name, value)| variable(name, value)).collect(),
-        limits: limits(session, active),
+        limits: active.limits.to_wire(),
     };
     let size = Size::of(&spawn);
     let descriptors = [stdin.theirs.as_fd(), stdout.theirs.as_fd(), stderr.theirs.as_fd(), directory];
@@ -205,13 +205,6 @@ impl Size {
         });
         Self { total, too_long }
     }
-}
-
-fn limits(session: &Session, active: &Active) -> Vec<bailiwick_wire::Limit> {
-    let wire = |resource: u32, soft, hard| bailiwick_wire::Limit { resource, soft, hard };
-    let asked = active.grant.policy().limits.iter().map(|l| wire(l.resource.number(), l.soft, l.hard));
-    // The worker raised its own limit on open files; commands get back what this process has.
-    session.open_files.iter().map(|l| wire(l.resource.number(), l.soft, l.hard)).chain(asked).collect()
 }
 
 fn environment(session: &Session, active: &Active, command: &Command<'_>, directory: &Path) -> Environment {
@@ -482,17 +475,6 @@ impl Reading {
 
 fn read_failed(error: std::io::Error) -> Error {
     Error::new(ErrorKind::Io, "cannot read the output of a command").ran_something().source(error)
-}
-
-/// For the session's own use of the open-files limit.
-pub(super) fn own_open_files() -> Option<crate::policy::Limit> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let unlimited = crate::policy::Limit::UNLIMITED;
-    Some(crate::policy::Limit {
-        resource: crate::policy::Resource::OpenFiles,
-        soft: limit.current.unwrap_or(unlimited),
-        hard: limit.maximum.unwrap_or(unlimited),
-    })
 }
 
 /// Names of variables that a session sets itself.

@@ -14,11 +14,12 @@ use tokio::sync::oneshot;
 
 use super::Session;
 use super::check::{check, issue};
+use super::limits::{self, LimitSource, ResourceLimits};
 use super::state::{Progress, Shared, unexpected, worker_lost};
 use crate::error::{Error, ErrorKind, Field, Quoted, Ran};
 use crate::guard::Grant;
 use crate::identity::PinnedDir;
-use crate::policy::Protection;
+use crate::policy::{Limit, Protection};
 use crate::store::StoreDir;
 use crate::worker::{Enforcement, TemporaryDir, grant_ruleset};
 
@@ -100,15 +101,17 @@ impl<'s> Replace<'s> {
         // would be taken for this grant's.
         active.asked += 1;
         let epoch = active.asked;
-        let answer = ask(&session.shared, epoch, &grant, &session.store, &session.temporary)?;
+        let asked = limits::asked(&policy.limits, &session.host_limits);
+        let answer = ask(&session.shared, epoch, &grant, &session.store, &session.temporary, &asked)?;
         let (_, answer) = active.unanswered.insert((epoch, answer));
         let answered = answer.await;
         active.unanswered = None;
-        let enforcement = judge(&session.shared, epoch, &grant, answered)?;
+        let found = judge(&session.shared, epoch, &grant, &asked, answered)?;
         retire(&session.shared, active.epoch);
         active.epoch = epoch;
         active.grant = Arc::new(grant);
-        active.enforcement = enforcement;
+        active.enforcement = found.enforcement;
+        active.limits = found.limits;
         tracing::info!(epoch, roots = active.grant.roots().len(), "write roots replaced");
         Ok(())
     }
@@ -171,6 +174,12 @@ fn retire(shared: &Shared, epoch: u32) {
     drop(shared.link.send(&Request::Retire { epoch }, &[]));
 }
 
+/// What the worker found out about a grant.
+pub(super) struct Established {
+    pub(super) enforcement: Enforcement,
+    pub(super) limits: ResourceLimits,
+}
+
 /// Has the worker confine itself to a grant, and judges what it found.
 pub(super) async fn establish(
     shared: &Shared,
@@ -178,9 +187,11 @@ pub(super) async fn establish(
     grant: &Grant,
     store: &StoreDir,
     temporary: &TemporaryDir,
-) -> Result<Enforcement, Error> {
-    let answer = ask(shared, epoch, grant, store, temporary)?;
-    judge(shared, epoch, grant, answer.await)
+    host_limits: &[Limit],
+) -> Result<Established, Error> {
+    let asked = limits::asked(&grant.policy().limits, host_limits);
+    let answer = ask(shared, epoch, grant, store, temporary, &asked)?;
+    judge(shared, epoch, grant, &asked, answer.await)
 }
 
 /// Asks the worker to confine itself to a grant.
@@ -190,6 +201,7 @@ fn ask(
     grant: &Grant,
     store: &StoreDir,
     temporary: &TemporaryDir,
+    limits: &[(Limit, LimitSource)],
 ) -> Result<Answer, Error> {
     let policy = grant.policy();
     let mut directories: Vec<_> = grant.roots().iter().map(PinnedDir::as_fd).collect();
@@ -202,6 +214,7 @@ fn ask(
         sysv_ipc: policy.accept.contains(&Protection::SharedMemory),
         host_pid: std::process::id(),
         sentinel: crate::store::SENTINEL.as_bytes().to_vec(),
+        limits: limits.iter().map(|(limit, _)| limits::wire(limit)).collect(),
     });
     let roots = list_of_roots(grant)?;
     let descriptors =
@@ -263,11 +276,12 @@ fn judge(
     shared: &Shared,
     epoch: u32,
     grant: &Grant,
+    asked: &[(Limit, LimitSource)],
     answer: Result<Event, oneshot::error::RecvError>,
-) -> Result<Enforcement, Error> {
+) -> Result<Established, Error> {
     let policy = grant.policy();
     match answer.map_err(|_| worker_lost())? {
-        Event::Granted { findings, unusable: roots, .. } => {
+        Event::Granted { findings, unusable: roots, limits: found, .. } => {
             let enforcement = Enforcement::judge(policy, &findings);
             tracing::debug!(epoch, ?findings, "the worker is confined");
             if let Err(error) = enforcement.require(policy) {
@@ -278,7 +292,8 @@ fn judge(
                 retire(shared, epoch);
                 return Err(unusable(grant, first));
             }
-            Ok(enforcement)
+            let limits = limits::judge(asked, &found).inspect_err(|_| retire(shared, epoch))?;
+            Ok(Established { enforcement, limits })
         }
         Event::GrantFailed { step, errno, .. } => {
             let error =
