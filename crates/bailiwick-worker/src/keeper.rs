@@ -6,6 +6,7 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
+use crate::group::Group;
 use crate::sys::{self, Errno};
 use crate::tree::{self, Ending, Own};
 use crate::{launcher, temporary, worker};
@@ -21,16 +22,18 @@ const SIGKILL: i32 = 9;
 
 /// Runs as keeper, and in a copy as worker.
 ///
-/// Descriptor 0 is the control socket, descriptor 1 the temporary directory, and the argument its path.
+/// Descriptor 0 is the control socket, descriptor 1 the temporary directory, and the argument its path. With a second
+/// argument, the name of the session's control group, descriptor 2 is the group above that.
 pub(crate) fn run() -> ! {
-    let Ok(Setup { control, temporary, path }) = set_up() else { sys::exit_now(NOT_SET_UP) };
-    let worker = match fork_worker(control) {
+    let Ok(Setup { control, temporary, path, group }) = set_up() else { sys::exit_now(NOT_SET_UP) };
+    let worker = match fork_worker(control, group.as_ref()) {
         Ok(pid) => pid,
         Err(_) => sys::exit_now(NOT_SET_UP),
     };
     let status = wait_for(worker);
     end_everything();
     remove(&temporary, path.as_ref());
+    group.iter().for_each(Group::remove);
     sys::exit_now(if status == Some(0) { SETTLED } else { ENDED_BY_KEEPER })
 }
 
@@ -38,6 +41,7 @@ struct Setup {
     control: OwnedFd,
     temporary: OwnedFd,
     path: Option<CString>,
+    group: Option<Group>,
 }
 
 #[expect(unsafe_code, reason = "takes over the descriptors that the program was started with")]
@@ -50,8 +54,9 @@ fn set_up() -> sys::Result<Setup> {
     sys::set_dumpable(false)?;
     sys::set_name(c"bailiwick-keep")?;
     // Whatever else was inherited is the host's: kept open here, its pipes would never end.
-    let kept = launcher::isolate(vec![sys::duplicate_above(0, 3)?, sys::duplicate_above(1, 3)?])?;
-    let [control, temporary] = <[OwnedFd; 2]>::try_from(kept).map_err(|_| Errno::BADF)?;
+    let kept = (0..3).map(|number| sys::duplicate_above(number, 3)).collect::<sys::Result<_>>()?;
+    let kept = launcher::isolate(kept)?;
+    let [control, temporary, above] = <[OwnedFd; 3]>::try_from(kept).map_err(|_| Errno::BADF)?;
     // 0, 1 and 2 stay occupied for good: nothing that a copy opens may land there, where the child side
     // puts the command's own.
     let null = sys::open_at(sys::AT_FDCWD, c"/dev/null", sys::O_RDWR, 0)?;
@@ -59,16 +64,21 @@ fn set_up() -> sys::Result<Setup> {
         // SAFETY: the runtime keeps nothing in these three, and their contents were copied above.
         unsafe { sys::replace_descriptor(null.as_raw_fd(), number, true) }?;
     }
-    let path = std::env::args_os().nth(1).and_then(|path| CString::new(path.into_vec()).ok());
-    Ok(Setup { control, temporary, path })
+    let argument =
+        |number| std::env::args_os().nth(number).and_then(|text| CString::new(text.into_vec()).ok());
+    let group = argument(2).map(|name| Group::new(above, name));
+    Ok(Setup { control, temporary, path: argument(1), group })
 }
 
 #[expect(unsafe_code, reason = "copies this process")]
-fn fork_worker(control: OwnedFd) -> sys::Result<i32> {
+fn fork_worker(control: OwnedFd, group: Option<&Group>) -> sys::Result<i32> {
     // SAFETY: this process has a single thread. The copy keeps the temporary directory's descriptor
     // too; its launchers close what they do not need.
     match unsafe { sys::clone_child(false) }? {
-        None => worker::run(control),
+        None => {
+            group.into_iter().for_each(Group::enter);
+            worker::run(control)
+        }
         Some(pid) => {
             // The keeper must not hold the control socket: the host would not see the worker's end.
             drop(control);

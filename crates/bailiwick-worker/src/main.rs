@@ -10,6 +10,8 @@ mod boundary;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod child;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod group;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod keeper;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod launcher;

@@ -40,11 +40,11 @@ pub mod tree;
 mod worker;
 
 pub use error::{Error, ErrorKind, Field, Ran};
-pub use policy::{Environment, Layer, Limit, Network, Policy, Protection, Resource};
+pub use policy::{Environment, Layer, Limit, Network, Policy, Protection, Resource, SessionLimit};
 pub use rustix::process::Signal;
 pub use session::{
     Captured, Child, ChildStderr, ChildStdin, ChildStdout, CloseReport, ClosedProcess, Command, CommandId,
     Ending, LimitInForce, LimitSource, Mark, Output, Process, ReadBack, Replace, ResourceLimits, Session,
     SessionBuilder, Stdio, WhenBusy,
 };
-pub use worker::{Enforcement, Kept, Standing};
+pub use worker::{Enforcement, GroupCause, Kept, SessionLimitInForce, SessionLimitStanding, Standing};

@@ -156,6 +156,9 @@ kinds! {
     LimitNotKept "ERR_BAILIWICK_LIMIT_NOT_KEPT" retry(false) ran(Nothing)
         "The kernel does not let commands have a resource limit, or shows another one inside the confinement than was set.",
         "Ask for at most the hard limit of the host process; resource, values and the kernel's answer are in the fields.";
+    SessionLimitUnavailable "ERR_BAILIWICK_SESSION_LIMIT_UNAVAILABLE" retry(false) ran(Nothing)
+        "This host cannot limit the memory or the processes of a whole session: no control group can be had for it.",
+        "Give this process a control group with the controllers that the fields name, or accept by name that the limit is not kept.";
     CommandInvalid "ERR_BAILIWICK_COMMAND_INVALID" retry(false) ran(Nothing)
         "The program of a command is empty, or an argument holds a NUL byte.",
         "Change the argument at the index in the fields.";

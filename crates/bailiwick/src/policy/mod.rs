@@ -9,13 +9,13 @@ mod limit;
 mod protection;
 mod shape;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde::Serialize;
 
 pub use environment::Environment;
-pub use limit::{Limit, Resource};
+pub use limit::{Limit, Resource, SessionLimit};
 pub use protection::{Layer, Protection};
 
 pub(crate) use shape::{PathFault, check_environment, path_fault, protected_invalid, root_invalid};
@@ -55,6 +55,12 @@ pub struct Policy {
     pub accept: BTreeSet<Protection>,
     /// Resource limits of each command, in the caller's order.
     pub limits: Vec<Limit>,
+    /// Limits of the whole session, all its processes together.
+    pub session_limits: BTreeMap<SessionLimit, u64>,
+    /// Limits of the whole session without which it opens all the same where this host cannot keep them.
+    pub accept_limits: BTreeSet<SessionLimit>,
+    /// The control group below which the session's own is made, for its limits; the group of this process without it.
+    pub group_parent: Option<PathBuf>,
 }
 
 impl Policy {

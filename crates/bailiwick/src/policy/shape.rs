@@ -1,11 +1,11 @@
 //! What can be refused from the value alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::{Limit, Policy, Resource};
+use super::{Limit, Policy, Resource, SessionLimit};
 use crate::error::{Error, ErrorKind, Quoted};
 
 /// Bytes of the longest path that a system call takes: `PATH_MAX` is 4096 with the closing NUL.
@@ -147,6 +147,25 @@ fn check_limits(limits: &[Limit]) -> Result<(), Error> {
     Ok(())
 }
 
+fn check_session_limits(limits: &BTreeMap<SessionLimit, u64>) -> Result<(), Error> {
+    for (limit, value) in limits {
+        let (name, least) = (limit.name(), limit.least());
+        if *value < least {
+            return Err(Error::new(
+                ErrorKind::LimitInvalid,
+                format!(
+                    "the limit `{name}` of the session leaves less than the session needs for itself: {value}"
+                ),
+            )
+            .text("limit", name)
+            .number("value", *value)
+            .number("least", least)
+            .hint(format!("give at least {least}")));
+        }
+    }
+    Ok(())
+}
+
 impl Policy {
     /// Refuses values that are wrong whatever this host looks like.
     ///
@@ -171,7 +190,8 @@ impl Policy {
     /// Checks what is no path, for the guard, which reports every faulty root by itself.
     pub(crate) fn check_rest(&self) -> Result<(), Error> {
         check_environment(self.env.iter())?;
-        check_limits(&self.limits)
+        check_limits(&self.limits)?;
+        check_session_limits(&self.session_limits)
     }
 }
 

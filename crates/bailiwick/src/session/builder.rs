@@ -16,9 +16,9 @@ use super::{Active, Session, launch, limits, replace};
 use crate::error::{Error, ErrorKind, SystemCall};
 use crate::guard::{self, LinkSearch, ProtectedSet, ProtectedSetBuilder, Searched, Verdict};
 use crate::identity::PinnedDir;
-use crate::policy::{Limit, Network, Policy, Protection};
+use crate::policy::{Limit, Network, Policy, Protection, SessionLimit};
 use crate::store::{StoreDir, StorePlace};
-use crate::worker::{self, Image, TemporaryDir, scope_ruleset};
+use crate::worker::{self, Image, SessionGroup, TemporaryDir, scope_ruleset};
 
 /// Time after which `close` reports what it could not end.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
@@ -133,6 +133,37 @@ impl SessionBuilder {
         self
     }
 
+    /// Limits the memory of the whole session, in bytes. What goes beyond it ends a process of the session.
+    ///
+    /// It is kept by a control group (cgroup v2) that is made for the session, below the one of this process, and
+    /// removed when the session has ended. Where that cannot be had, the session is refused with the cause.
+    pub fn memory_max(mut self, bytes: u64) -> Self {
+        self.policy.session_limits.insert(SessionLimit::MemoryMax, bytes);
+        self
+    }
+
+    /// Limits how many processes and threads the whole session has at a time, its own among them: about five, and one
+    /// for each command that runs. It binds root too. Kept as [`memory_max`](Self::memory_max) is.
+    pub fn processes_max(mut self, count: u64) -> Self {
+        self.policy.session_limits.insert(SessionLimit::ProcessesMax, count);
+        self
+    }
+
+    /// Accepts that a limit of the whole session is not kept, so that its absence does not refuse the session.
+    /// [`Session::limits`] tells whether it is.
+    pub fn accept_limit(mut self, limit: SessionLimit) -> Self {
+        self.policy.accept_limits.insert(limit);
+        self
+    }
+
+    /// Sets the control group below which the session's own is made: a directory of a cgroup v2 file system. Without it,
+    /// it is made below the group of this process, which the kernel permits for memory only while that group holds no
+    /// process of its own, or is the topmost.
+    pub fn group_parent(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.policy.group_parent = Some(directory.into());
+        self
+    }
+
     /// Sets the directory in which the session makes its temporary directory; `/tmp` by default. At most
     /// 36 bytes long, so that sockets in it fit.
     pub fn temporary_parent(mut self, directory: impl Into<PathBuf>) -> Self {
@@ -227,7 +258,8 @@ impl SessionBuilder {
         };
         let grant = granted?;
         let host_limits = limits::of_host();
-        let (keeper, link) = worker::start(self.image, &temporary)?;
+        let mut group = SessionGroup::for_session(&self.policy)?;
+        let (keeper, link) = worker::start(self.image, &temporary, group.made())?;
         let (shared, ready) = Shared::new(link, keeper);
         tokio::spawn(Arc::clone(&shared).follow());
 
@@ -236,6 +268,7 @@ impl SessionBuilder {
         let epoch = 1;
         let set_up = async {
             set_up(&shared, ready).await?;
+            group.confirm(&self.policy)?;
             replace::establish(&shared, epoch, &grant, &store, &temporary, &host_limits).await
         };
         let found = match set_up.await {
@@ -257,7 +290,7 @@ impl SessionBuilder {
                 epoch,
                 grant: Arc::new(grant),
                 enforcement: found.enforcement,
-                limits: found.limits,
+                limits: found.limits.with_session(group.into_limits()),
                 asked: epoch,
                 unanswered: None,
             }),

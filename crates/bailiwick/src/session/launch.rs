@@ -344,6 +344,11 @@ fn not_started(command: &Command<'_>, step: Step, errno: i32, size: &Size) -> Er
             ErrorKind::SessionClosed,
             "the grant of the command takes no more commands: the session is closing, or its launchers were killed",
         ),
+        (Step::Launcher | Step::Fork, _) => Error::new(
+            ErrorKind::CommandStart,
+            format!("cannot start {program}: no process could be made for it"),
+        )
+        .hint("a limit on processes may be reached, the session's or the host's: end some of what runs"),
         (step, _) => Error::new(ErrorKind::CommandStart, format!("cannot start {program}: {step:?}")),
     };
     let error = error.path("program", &command.program).text("step", format!("{step:?}"));

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Field, Ran};
 use crate::policy::{Limit, Resource};
+use crate::worker::SessionLimitInForce;
 
 /// Where a limit comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -56,6 +57,8 @@ pub struct LimitInForce {
 pub struct ResourceLimits {
     /// The limits of each process, in the order of [`Resource::ALL`].
     pub processes: Vec<LimitInForce>,
+    /// The limits of the whole session that the policy asks for.
+    pub session: Vec<SessionLimitInForce>,
 }
 
 impl ResourceLimits {
@@ -63,6 +66,11 @@ impl ResourceLimits {
     #[must_use]
     pub fn of(&self, resource: Resource) -> Option<&LimitInForce> {
         self.processes.iter().find(|found| found.limit.resource == resource)
+    }
+
+    pub(super) fn with_session(mut self, session: Vec<SessionLimitInForce>) -> Self {
+        self.session = session;
+        self
     }
 
     /// What each command is started with.
@@ -91,6 +99,9 @@ impl fmt::Display for ResourceLimits {
                 f.write_str("; does not bind this user")?;
             }
             writeln!(f)?;
+        }
+        for found in &self.session {
+            writeln!(f, "{found}")?;
         }
         Ok(())
     }
@@ -287,7 +298,7 @@ mod tests {
             serde_json::json!({ "processes": [{
                 "resource": "processes", "soft": 7, "hard": u64::MAX, "source": "host",
                 "read_back": { "soft": 7, "hard": u64::MAX }, "binds": false,
-            }] })
+            }], "session": [] })
         );
     }
 }

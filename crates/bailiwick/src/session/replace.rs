@@ -111,7 +111,8 @@ impl<'s> Replace<'s> {
         active.epoch = epoch;
         active.grant = Arc::new(grant);
         active.enforcement = found.enforcement;
-        active.limits = found.limits;
+        let of_session = std::mem::take(&mut active.limits.session);
+        active.limits = found.limits.with_session(of_session);
         tracing::info!(epoch, roots = active.grant.roots().len(), "write roots replaced");
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! it found out about this host.
 
 mod enforcement;
+mod group;
 mod image;
 mod link;
 mod ruleset;
@@ -9,7 +10,9 @@ mod start;
 mod temporary;
 
 pub use enforcement::{Enforcement, Kept, Standing};
+pub use group::{GroupCause, SessionLimitInForce, SessionLimitStanding};
 
+pub(crate) use group::SessionGroup;
 pub(crate) use image::Image;
 pub(crate) use link::{Link, Message};
 pub(crate) use ruleset::{grant as grant_ruleset, scope as scope_ruleset};

@@ -9,6 +9,7 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::group::Made as MadeGroup;
 use super::{Image, Link, TemporaryDir};
 use crate::error::{Error, ErrorKind};
 
@@ -23,7 +24,11 @@ pub(crate) struct Keeper {
 ///
 /// # Errors
 /// [`ErrorKind::WorkerStart`], [`ErrorKind::PlatformUnsupported`].
-pub(crate) fn start(image: Image, temporary: &TemporaryDir) -> Result<(Keeper, Link), Error> {
+pub(crate) fn start(
+    image: Image,
+    temporary: &TemporaryDir,
+    group: Option<&MadeGroup>,
+) -> Result<(Keeper, Link), Error> {
     let failed = |what: &'static str| {
         move |error: std::io::Error| {
             Error::new(ErrorKind::WorkerStart, format!("cannot start the worker: {what}")).source(error)
@@ -45,6 +50,10 @@ pub(crate) fn start(image: Image, temporary: &TemporaryDir) -> Result<(Keeper, L
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::from(directory))
         .stderr(Stdio::null());
+    if let Some(group) = group {
+        let above = group.parent().try_clone_to_owned().map_err(failed("duplicate a descriptor"))?;
+        command.arg(group.name()).stderr(Stdio::from(above));
+    }
     let child = command.spawn().map_err(|error| match error.raw_os_error() {
         Some(code) if code == rustix::io::Errno::NOENT.raw_os_error() => {
             Error::new(ErrorKind::PlatformUnsupported, "cannot start the worker: `/proc` is not mounted here")
