@@ -36,10 +36,14 @@ pub enum Step {
     Launcher = 13,
     /// The epoch named does not exist, or takes no more commands.
     Epoch = 14,
+    /// Capabilities that are to be kept would reach outside of the roots: there is no view of mounts that stops them.
+    NeedsMountView = 40,
+    /// Capabilities that are to be kept are not held, or would not last: this is not root of the files.
+    NeedsRoot = 41,
 }
 
 impl Step {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 16] = [
         Self::Message,
         Self::Fork,
         Self::Descriptors,
@@ -54,6 +58,8 @@ impl Step {
         Self::Seccomp,
         Self::Launcher,
         Self::Epoch,
+        Self::NeedsMountView,
+        Self::NeedsRoot,
     ];
 
     /// The step with this number.

@@ -61,6 +61,8 @@ pub struct Grant {
     pub sentinel: Vec<u8>,
     /// Limits that each command of the grant gets: a launcher tries them, and says what the kernel made of them.
     pub limits: Vec<Limit>,
+    /// Commands of root keep its powers over files: to change owners, and to ignore modes and owners.
+    pub keep_files_capabilities: bool,
 }
 
 /// One resource limit of a command (`setrlimit(2)`).
@@ -202,6 +204,7 @@ impl Request {
                     .u32(grant.host_pid)
                     .bytes(&grant.sentinel);
                 writer.list(&grant.limits, |w, limit| limit.write(w));
+                writer.u8(grant.keep_files_capabilities.into());
             }
             Self::Retire { epoch } => {
                 writer = Writer::new(3);
@@ -239,6 +242,7 @@ impl Request {
                 host_pid: reader.u32("host_pid")?,
                 sentinel: reader.bytes("sentinel")?.to_vec(),
                 limits: reader.list("limits", Limit::read)?,
+                keep_files_capabilities: reader.flag("keep_files_capabilities")?,
             }),
             3 => Self::Retire { epoch: reader.u32("epoch")? },
             Spawn::TAG => Self::Spawn(Spawn::read(&mut reader)?),

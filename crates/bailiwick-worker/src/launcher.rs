@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use bailiwick_wire::{Event, Grant, Request};
 
-use crate::boundary::{self, Place};
+use crate::boundary::{self, Ground, Place};
 use crate::child::{Failure, Stack};
 use crate::reaper;
 use crate::sys::{self, Channel, Errno, UnixAddress};
@@ -17,6 +17,8 @@ use crate::sys::{self, Channel, Errno, UnixAddress};
 pub(crate) const MAKE_REAPER: u8 = 201;
 /// Asks the session's launcher to stop every process of its domain.
 pub(crate) const FREEZE: u8 = 203;
+/// What every launcher stands on as long as there are no namespaces.
+const GROUND: Ground = Ground { has_mount_view: false, has_user_namespace: false };
 /// Prefix of the address in a message to the session's launcher.
 const SEPARATOR: usize = 4;
 
@@ -119,7 +121,7 @@ fn grant(message: &[u8], mut kept: Vec<OwnedFd>) -> ! {
     let entered = sys::set_name(c"bailiwick-lnch")
         .and_then(|()| channel.send(hello(), Vec::new()))
         .map_err(|errno| Failure { step: bailiwick_wire::Step::Fork, errno })
-        .and_then(|()| boundary::enter_grant(&grant, &ruleset));
+        .and_then(|()| boundary::enter_grant(&grant, &ruleset, GROUND));
     drop(ruleset);
     let event = match entered {
         Ok(()) => {

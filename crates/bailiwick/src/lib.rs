@@ -40,7 +40,9 @@ pub mod tree;
 mod worker;
 
 pub use error::{Error, ErrorKind, Field, Ran};
-pub use policy::{Environment, Layer, Limit, Network, Policy, Protection, Resource, SessionLimit};
+pub use policy::{
+    Environment, Layer, Limit, Network, Policy, Protection, Resource, RootCapabilities, SessionLimit,
+};
 pub use rustix::process::Signal;
 pub use session::{
     Captured, Child, ChildStderr, ChildStdin, ChildStdout, CloseReport, ClosedProcess, Command, CommandId,

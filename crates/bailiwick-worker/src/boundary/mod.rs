@@ -3,6 +3,7 @@
 //! Order matters: `no_new_privs` comes first, since without it neither Landlock nor seccomp may be
 //! entered by a plain user; the filter comes last, since it forbids calls that the steps before need.
 
+mod capabilities;
 mod limits;
 mod probe;
 mod seccomp;
@@ -14,6 +15,7 @@ use bailiwick_wire::{Grant, Step};
 use crate::child::Failure;
 use crate::sys::{self, Errno, ResourceLimit};
 
+pub(crate) use capabilities::Ground;
 pub(crate) use limits::try_all as try_limits;
 pub(crate) use probe::{Place, run as probe, try_roots};
 pub(crate) use seccomp::Instruction;
@@ -41,7 +43,8 @@ pub(crate) fn enter_scope(ruleset: &OwnedFd) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Which step failed; the caller must end.
-pub(crate) fn enter_grant(grant: &Grant, ruleset: &OwnedFd) -> Result<(), Failure> {
+pub(crate) fn enter_grant(grant: &Grant, ruleset: &OwnedFd, ground: Ground) -> Result<(), Failure> {
+    let kept = capabilities::kept(grant, ground)?;
     // A dump would be written by the kernel, beside all confinement of the program that crashed.
     if cfg!(not(without_hygiene)) {
         sys::set_limit(sys::CORE, ResourceLimit { soft: 0, hard: 0 }).or_else(at(Step::Limits))?;
@@ -50,30 +53,11 @@ pub(crate) fn enter_grant(grant: &Grant, ruleset: &OwnedFd) -> Result<(), Failur
         sys::restrict_self(ruleset).or_else(at(Step::Landlock))?;
     }
     if cfg!(not(without_capabilities)) {
-        drop_capabilities().or_else(at(Step::Capabilities))?;
+        capabilities::drop_all_but(kept).or_else(at(Step::Capabilities))?;
     }
     if cfg!(not(without_seccomp)) {
         let policy = seccomp::FilterPolicy { network: grant.network, sysv_ipc: grant.sysv_ipc };
         sys::install_filter(&seccomp::program(policy)).or_else(at(Step::Seccomp))?;
     }
     Ok(())
-}
-
-/// Drops every capability, and the bounding set where that is permitted.
-///
-/// A plain user may not touch the bounding set. It need not: what exec could add to the permitted set
-/// is cut down to what it held before once `no_new_privs` is set (capabilities(7)).
-fn drop_capabilities() -> sys::Result<()> {
-    for capability in 0.. {
-        match sys::has_bounding(capability) {
-            // Past the last capability of this kernel.
-            Err(_) => break,
-            Ok(false) => {}
-            Ok(true) => match sys::drop_bounding(capability) {
-                Ok(()) | Err(Errno::PERM) => {}
-                Err(errno) => return Err(errno),
-            },
-        }
-    }
-    sys::clear_capabilities()
 }

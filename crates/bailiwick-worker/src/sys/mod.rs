@@ -15,8 +15,8 @@ mod tests;
 
 pub(crate) use channel::{Channel, Received, UnixAddress, bind_abstract, poll, socket_pair};
 pub(crate) use credentials::{
-    Capabilities, capabilities, clear_capabilities, drop_bounding, has_bounding, install_filter,
-    no_new_privs, restrict_self, set_dumpable, set_name, set_no_new_privs, set_subreaper, subreaper,
+    Capabilities, capabilities, drop_bounding, exec_favours_root, has_bounding, install_filter, no_new_privs,
+    restrict_self, set_capabilities, set_dumpable, set_name, set_no_new_privs, set_subreaper, subreaper,
 };
 pub(crate) use file::*;
 pub(crate) use process::{
@@ -119,6 +119,6 @@ pub(crate) mod number {
         PRLIMIT64 = 302, PROCESS_VM_READV = 310, SECCOMP = 317, BPF = 321, USERFAULTFD = 323, EXECVE = 59,
         KEYCTL = 250, PIDFD_SEND_SIGNAL = 424, IO_URING_SETUP = 425, OPEN_TREE = 428, PIDFD_OPEN = 434,
         CLOSE_RANGE = 436, OPENAT2 = 437, LANDLOCK_RESTRICT_SELF = 446, MEMFD_CREATE = 319, PTRACE = 101,
-        FACCESSAT2 = 439,
+        FACCESSAT2 = 439, GETEUID = 107,
     }
 }

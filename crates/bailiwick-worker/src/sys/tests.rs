@@ -31,7 +31,7 @@ fn system_call_numbers_are_the_kernels() {
         PIDFD_SEND_SIGNAL SYS_pidfd_send_signal, IO_URING_SETUP SYS_io_uring_setup,
         OPEN_TREE SYS_open_tree, PIDFD_OPEN SYS_pidfd_open, CLOSE_RANGE SYS_close_range, OPENAT2 SYS_openat2,
         LANDLOCK_RESTRICT_SELF SYS_landlock_restrict_self, MEMFD_CREATE SYS_memfd_create, PTRACE SYS_ptrace,
-        FACCESSAT2 SYS_faccessat2,
+        FACCESSAT2 SYS_faccessat2, GETEUID SYS_geteuid,
     );
     assert_eq!(checked, number::ALL.len(), "a number is not compared");
 }

@@ -159,6 +159,9 @@ kinds! {
     SessionLimitUnavailable "ERR_BAILIWICK_SESSION_LIMIT_UNAVAILABLE" retry(false) ran(Nothing)
         "This host cannot limit the memory or the processes of a whole session: no control group can be had for it.",
         "Give this process a control group with the controllers that the fields name, or accept by name that the limit is not kept.";
+    RootCapabilitiesUnavailable "ERR_BAILIWICK_ROOT_CAPABILITIES_UNAVAILABLE" retry(false) ran(Nothing)
+        "Commands cannot keep root's powers over files here: the host process is not root, or there is no mount view that keeps them inside the roots.",
+        "Keep none of them, and grant directories of the user of the host process.";
     CommandInvalid "ERR_BAILIWICK_COMMAND_INVALID" retry(false) ran(Nothing)
         "The program of a command is empty, or an argument holds a NUL byte.",
         "Change the argument at the index in the fields.";

@@ -35,6 +35,31 @@ pub enum Network {
     Allow,
 }
 
+/// What commands keep of root's powers, in a session whose host process is root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum RootCapabilities {
+    /// Nothing: commands of root write only what belongs to root, or what its mode opens to it.
+    #[default]
+    None,
+    /// The powers over files (`CAP_CHOWN`, `CAP_DAC_OVERRIDE`, `CAP_FOWNER`): commands write in the roots whoever owns what
+    /// is there, and read every file of the host that they are shown. Needs the layer [`Layer::MountView`], without which
+    /// they would change modes and owners everywhere.
+    Files,
+}
+
+impl RootCapabilities {
+    /// The name, in kebab-case.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Files => "files",
+        }
+    }
+}
+
 /// What the caller asks for. Nothing in it has been checked.
 ///
 /// Two policies are equal when the caller wrote the same thing, not when they grant the same: spellings count.
@@ -61,6 +86,8 @@ pub struct Policy {
     pub accept_limits: BTreeSet<SessionLimit>,
     /// The control group below which the session's own is made, for its limits; the group of this process without it.
     pub group_parent: Option<PathBuf>,
+    /// What commands keep of root's powers.
+    pub root_capabilities: RootCapabilities,
 }
 
 impl Policy {

@@ -6,17 +6,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bailiwick_wire::{Event, Request};
+use bailiwick_wire::{Event, Request, Step};
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::oneshot;
 
 use super::check::issue;
+use super::refused::not_confined;
 use super::state::{Shared, unexpected, worker_lost};
 use super::{Active, Session, launch, limits, replace};
 use crate::error::{Error, ErrorKind, SystemCall};
 use crate::guard::{self, LinkSearch, ProtectedSet, ProtectedSetBuilder, Searched, Verdict};
 use crate::identity::PinnedDir;
-use crate::policy::{Limit, Network, Policy, Protection, SessionLimit};
+use crate::policy::{Limit, Network, Policy, Protection, RootCapabilities, SessionLimit};
 use crate::store::{StoreDir, StorePlace};
 use crate::worker::{self, Image, SessionGroup, TemporaryDir, scope_ruleset};
 
@@ -111,6 +112,16 @@ impl SessionBuilder {
         for (name, value) in variables {
             self.policy.env.set(name, value);
         }
+        self
+    }
+
+    /// Says what commands keep of root's powers where this process is root. By default nothing, so that they cannot write
+    /// in a tree that belongs to somebody else.
+    ///
+    /// Keeping the powers over files needs a view of mounts of the session's own, and refuses where there is none, or where
+    /// this process is not root.
+    pub fn root_capabilities(mut self, kept: RootCapabilities) -> Self {
+        self.policy.root_capabilities = kept;
         self
     }
 
@@ -313,6 +324,7 @@ async fn set_up(shared: &Shared, ready: oneshot::Receiver<Event>) -> Result<(), 
     shared.link.send(&request, &[scope.as_fd()]).map_err(|error| worker_lost().source(error))?;
     match ready.await.map_err(|_| not_started())? {
         Event::Ready { version, .. } if version == bailiwick_wire::VERSION => Ok(()),
+        Event::OpenFailed { step: Step::Landlock, errno } => Err(not_confined(Step::Landlock, errno)),
         Event::OpenFailed { step, errno } => Err(not_started()
             .text("step", format!("{step:?}"))
             .number("errno", errno)

@@ -9,6 +9,7 @@ mod command;
 mod launch;
 mod limits;
 mod mark;
+mod refused;
 mod replace;
 mod state;
 mod stdio;

@@ -15,13 +15,14 @@ use tokio::sync::oneshot;
 use super::Session;
 use super::check::{check, issue};
 use super::limits::{self, LimitSource, ResourceLimits};
+use super::refused::not_confined;
 use super::state::{Progress, Shared, unexpected, worker_lost};
 use crate::error::{Error, ErrorKind, Field, Quoted, Ran};
 use crate::guard::Grant;
 use crate::identity::PinnedDir;
-use crate::policy::{Limit, Protection};
+use crate::policy::{Limit, Protection, RootCapabilities};
 use crate::store::StoreDir;
-use crate::worker::{Enforcement, TemporaryDir, grant_ruleset};
+use crate::worker::{Enforcement, TemporaryDir, grant_ruleset, landlock_shortfall};
 
 /// What the worker will say of a grant.
 pub(super) type Answer = oneshot::Receiver<Event>;
@@ -216,6 +217,7 @@ fn ask(
         host_pid: std::process::id(),
         sentinel: crate::store::SENTINEL.as_bytes().to_vec(),
         limits: limits.iter().map(|(limit, _)| limits::wire(limit)).collect(),
+        keep_files_capabilities: policy.root_capabilities == RootCapabilities::Files,
     });
     let roots = list_of_roots(grant)?;
     let descriptors =
@@ -266,6 +268,12 @@ fn unusable(grant: &Grant, found: &Unusable) -> Error {
         .number("errno", found.errno)
         .hint(hint)
         .source(answer);
+    let keeps_none = grant.policy().root_capabilities == RootCapabilities::None;
+    let error = if found.by_mode && keeps_none && rustix::process::geteuid().is_root() {
+        error.hint("or let commands keep root's powers over files: root capabilities `files`, where there is a mount view")
+    } else {
+        error
+    };
     match root.map(|root| root.fs_type()) {
         Some(Some(fs_type)) => error.text("fs_type", fs_type),
         _ => error,
@@ -287,7 +295,7 @@ fn judge(
             tracing::debug!(epoch, ?findings, "the worker is confined");
             if let Err(error) = enforcement.require(policy) {
                 retire(shared, epoch);
-                return Err(error);
+                return Err(landlock_shortfall(error));
             }
             if let Some(first) = roots.first() {
                 retire(shared, epoch);
@@ -296,16 +304,7 @@ fn judge(
             let limits = limits::judge(asked, &found).inspect_err(|_| retire(shared, epoch))?;
             Ok(Established { enforcement, limits })
         }
-        Event::GrantFailed { step, errno, .. } => {
-            let error =
-                Error::new(ErrorKind::GrantFailed, format!("the worker could not confine itself: {step:?}"))
-                    .text("step", format!("{step:?}"));
-            Err(if errno == 0 {
-                error
-            } else {
-                error.number("errno", errno).source(std::io::Error::from_raw_os_error(errno))
-            })
-        }
+        Event::GrantFailed { step, errno, .. } => Err(not_confined(step, errno)),
         _ => Err(unexpected()),
     }
 }

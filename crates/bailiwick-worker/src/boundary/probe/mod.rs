@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use bailiwick_wire::{Finding, Grant, Outcome, Probe};
 
+use crate::boundary::capabilities::FILES;
 use crate::child::{Stack, tidies_descriptors, try_in_child};
 use crate::sys::{self, Errno, Result, UnixAddress};
 
@@ -172,7 +173,9 @@ impl Scene<'_> {
             }
             Probe::SysvIpc if self.grant.sysv_ipc => (Outcome::Permitted, None),
             Probe::SysvIpc => refused(acts::shared_memory(), &[Errno::PERM, Errno::NOSYS]),
-            Probe::Capabilities => acts::capabilities(),
+            Probe::Capabilities => {
+                acts::capabilities(if self.grant.keep_files_capabilities { FILES } else { 0 })
+            }
             Probe::NoNewPrivs => (if sys::no_new_privs() { Outcome::Held } else { Outcome::Broken }, None),
             Probe::Descriptors => match tidies_descriptors(&self.place.inside, stack) {
                 Ok(true) => (Outcome::Held, None),
