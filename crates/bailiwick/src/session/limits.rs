@@ -79,26 +79,31 @@ impl ResourceLimits {
     }
 }
 
-impl fmt::Display for ResourceLimits {
+impl fmt::Display for LimitInForce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value =
             |value: u64| if value == Limit::UNLIMITED { "unlimited".to_owned() } else { value.to_string() };
+        let Limit { resource, soft, hard } = self.limit;
+        write!(f, "{}: {}", resource.name(), value(soft))?;
+        if soft != hard {
+            write!(f, ", at most {}", value(hard))?;
+        }
+        f.write_str(match self.source {
+            LimitSource::Policy => " (asked for)",
+            LimitSource::Default => " (always)",
+            LimitSource::Host => " (as the host has it)",
+        })?;
+        if self.binds == Some(false) {
+            f.write_str("; does not bind this user")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ResourceLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for found in &self.processes {
-            let Limit { resource, soft, hard } = found.limit;
-            write!(f, "{}: {}", resource.name(), value(soft))?;
-            if soft != hard {
-                write!(f, ", at most {}", value(hard))?;
-            }
-            let source = match found.source {
-                LimitSource::Policy => "asked for",
-                LimitSource::Default => "always",
-                LimitSource::Host => "as the host has it",
-            };
-            write!(f, " ({source})")?;
-            if found.binds == Some(false) {
-                f.write_str("; does not bind this user")?;
-            }
-            writeln!(f)?;
+            writeln!(f, "{found}")?;
         }
         for found in &self.session {
             writeln!(f, "{found}")?;
@@ -107,7 +112,7 @@ impl fmt::Display for ResourceLimits {
     }
 }
 
-/// ResourceLimits that are set for each command whatever the policy says of them: what the worker changes for itself, what a
+/// Limits that are set for each command whatever the policy says of them: what the worker changes for itself, what a
 /// command could leave behind, and what it could use up for others.
 const ALWAYS: [Resource; 4] = [Resource::FileSize, Resource::Core, Resource::Processes, Resource::OpenFiles];
 

@@ -63,7 +63,9 @@ impl GroupCause {
         }
     }
 
-    fn text(self) -> &'static str {
+    /// The same for a person.
+    #[must_use]
+    pub fn text(self) -> &'static str {
         match self {
             Self::NoCgroupV2 => "no cgroup v2 file system here shows the group of this process",
             Self::NotAGroup => "the group that was named is no directory of a cgroup v2 file system",
