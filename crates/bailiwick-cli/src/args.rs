@@ -33,7 +33,7 @@ pub(crate) enum Action {
     Run(Box<RunArgs>),
     /// Tell whether write roots would be granted, and why not; nothing is made, nothing runs
     #[command(long_about = help::EXPLAIN, after_long_help = help::AFTER_EXPLAIN)]
-    Explain(ExplainArgs),
+    Explain(Box<ExplainArgs>),
     /// Find out, by trying, which protections this host can keep
     #[command(long_about = help::DOCTOR, after_long_help = help::AFTER_DOCTOR)]
     Doctor(DoctorArgs),

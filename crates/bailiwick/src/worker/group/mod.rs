@@ -153,12 +153,13 @@ impl fmt::Display for SessionLimitInForce {
 }
 
 /// Why there is no group, or no limit on it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Failure {
     cause: GroupCause,
     /// The group in question.
     group: Option<PathBuf>,
-    call: Option<SystemCall>,
+    /// The call that said so, and its answer. Its object is the group, or a file in it.
+    call: Option<(&'static str, Errno)>,
 }
 
 impl Failure {
@@ -174,7 +175,7 @@ impl Failure {
             Errno::OPNOTSUPP => GroupCause::Threaded,
             _ => GroupCause::Refused,
         };
-        Self { call: Some(SystemCall::new(call, path, errno)), ..Self::of(cause, path) }
+        Self { call: Some((call, errno)), ..Self::of(cause, path) }
     }
 }
 
@@ -298,9 +299,7 @@ impl SessionGroup {
         for (limit, value) in &policy.session_limits {
             let enabled = match &place {
                 Ok(place) => place.enable(controller(*limit)),
-                Err(failure) => {
-                    Err(Failure { cause: failure.cause, group: failure.group.clone(), call: None })
-                }
+                Err(failure) => Err(failure.clone()),
             };
             match enabled {
                 Ok(()) => drop(possible.insert(*limit, *value)),
@@ -310,13 +309,10 @@ impl SessionGroup {
         let Some(made) = place.ok().filter(|_| !possible.is_empty()).map(|place| Made::below(&place)) else {
             return Ok(group);
         };
-        let made = made.map_err(|failure| (failure.cause, failure));
         for (limit, value) in possible {
             let standing = match &made {
                 Ok(made) => made.limit(limit, value),
-                Err((cause, failure)) => {
-                    Err(Failure { cause: *cause, group: failure.group.clone(), call: None })
-                }
+                Err(failure) => Err(failure.clone()),
             };
             match standing {
                 Ok(standing) => group.limits.push(SessionLimitInForce { limit, value, standing }),
@@ -339,14 +335,13 @@ impl SessionGroup {
     /// # Errors
     /// As [`for_session`](Self::for_session).
     pub(crate) fn confirm(&mut self, policy: &Policy) -> Result<(), Error> {
-        let Some(Err(Failure { cause, group, .. })) = self.made.as_ref().map(Made::is_entered) else {
+        let Some(Err(failure)) = self.made.as_ref().map(Made::is_entered) else {
             return Ok(());
         };
         self.made = None;
         for limit in std::mem::take(&mut self.limits) {
             if matches!(limit.standing, SessionLimitStanding::Kept { .. }) {
-                let failure = Failure { cause, group: group.clone(), call: None };
-                self.give_up(policy, limit.limit, limit.value, failure)?;
+                self.give_up(policy, limit.limit, limit.value, failure.clone())?;
             } else {
                 self.limits.push(limit);
             }
@@ -404,10 +399,10 @@ fn unavailable(limit: SessionLimit, value: u64, failure: Failure) -> Error {
     .text("cause", cause.name())
     .text("controller", controller(limit));
     if let Some(group) = failure.group {
+        if let Some((call, errno)) = failure.call {
+            error = error.number("errno", errno.raw_os_error()).source(SystemCall::new(call, &group, errno));
+        }
         error = error.path("group", group);
-    }
-    if let Some(call) = failure.call {
-        error = error.source(call);
     }
     error.hint(cause.hint()).hint(format!("or accept by name that it is not kept: `{name}`"))
 }

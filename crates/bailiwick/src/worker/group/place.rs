@@ -34,7 +34,7 @@ impl Place {
         if !path.is_absolute() {
             return Err(not_a_group());
         }
-        Self::open(path).map_err(|failure| match failure.call.as_ref().map(|call| call.errno()) {
+        Self::open(path).map_err(|failure| match failure.call.map(|(_, errno)| errno) {
             Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL) => not_a_group(),
             _ => failure,
         })
