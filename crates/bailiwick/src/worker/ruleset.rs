@@ -13,15 +13,9 @@ use landlock::{
 use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use rustix::io::Errno;
 
+use super::cause::landlock_missing;
 use crate::error::{Error, ErrorKind, SystemCall};
 use crate::guard::ReadPin;
-
-fn unsupported(what: &'static str, source: landlock::RulesetError) -> Error {
-    Error::new(ErrorKind::PlatformUnsupported, format!("cannot confine commands: {what}"))
-        .text("needs", "Landlock")
-        .hint("run on Linux 6.12 or newer with Landlock enabled at boot (`lsm=` must name it), outside of a container profile that blocks it")
-        .source(source)
-}
 
 /// The ruleset that all commands of a session share: signals and abstract sockets stop at it (Landlock
 /// ABI 6, Linux 6.12). Where the kernel has no scopes the ruleset restricts nothing, and the probes find
@@ -43,7 +37,7 @@ pub(crate) fn scope() -> Result<OwnedFd, Error> {
         .and_then(|ruleset| ruleset.scope(Scope::AbstractUnixSocket | Scope::Signal))
         .and_then(Ruleset::create)
         .or_else(|_| refer().and_then(Ruleset::create))
-        .map_err(|error| unsupported("this kernel takes no Landlock ruleset", error))?;
+        .map_err(landlock_missing)?;
     let ruleset = match open("/")? {
         Some(root) => {
             ruleset.add_rule(PathBeneath::new(root.as_fd(), AccessFs::Refer)).map_err(rule_failed)?
@@ -58,14 +52,7 @@ fn rule_failed(error: landlock::RulesetError) -> Error {
 }
 
 fn descriptor(ruleset: RulesetCreated) -> Result<OwnedFd, Error> {
-    Option::<OwnedFd>::from(ruleset).ok_or_else(|| {
-        Error::new(
-            ErrorKind::PlatformUnsupported,
-            "cannot confine commands: this kernel takes no Landlock ruleset",
-        )
-        .text("needs", "Landlock")
-        .hint("run on Linux 6.12 or newer with Landlock enabled at boot")
-    })
+    Option::<OwnedFd>::from(ruleset).ok_or_else(|| landlock_missing("the ruleset has no descriptor"))
 }
 
 /// A ruleset that handles the rights of ABI 5 (Linux 6.10), else those of ABI 3 (6.2). Below the latter
@@ -84,13 +71,7 @@ fn create() -> Result<(BitFlags<AccessFs>, RulesetCreated), Error> {
         return Ok((newest, ruleset));
     }
     let oldest = AccessFs::from_all(ABI::V3);
-    match with(oldest) {
-        Ok(ruleset) => Ok((oldest, ruleset)),
-        Err(error) => Err(unsupported(
-            "this kernel's Landlock cannot refuse `truncate`, which needs ABI 3 (Linux 6.2)",
-            error,
-        )),
-    }
+    with(oldest).map(|ruleset| (oldest, ruleset)).map_err(landlock_missing)
 }
 
 /// Devices that every command may use, though they lie outside its roots: they hold no state.

@@ -18,6 +18,7 @@ pub(crate) const ACTS: &[Act] = &[
     ("msgget", "", |_| Ok(sys::memory::new_queue_and_gone()?).and_then(done)),
     ("memfd-exec", "", execute_memory),
     ("core-dump", "DIRECTORY", dump_core),
+    ("hold-memory", "BYTES", hold_memory),
 ];
 
 /// Copies this program into memory and executes the copy.
@@ -32,6 +33,13 @@ fn execute_memory(_: &mut Arguments) -> Answer {
         Ended::Exited(status) => Err(Failed::Refused(status)),
         Ended::Signalled { signal, .. } => Err(Failed::Killed(signal)),
     }
+}
+
+/// Has that much memory, each page of it written.
+fn hold_memory(arguments: &mut Arguments) -> Answer {
+    let size = usize::try_from(arguments.number::<u64>()?).prepare("count the bytes")?;
+    std::hint::black_box(vec![1_u8; size]);
+    done(())
 }
 
 /// Dies with a memory image asked for, in `DIRECTORY`; the kernel tells whether it wrote one.

@@ -190,7 +190,7 @@ pub(crate) fn granted() -> Value {
 /// A refusal, with the fields that tests look at.
 pub(crate) fn refusal(error: &Error) -> Value {
     let mut line = json!({ "granted": false, "code": error.code(), "ran": format!("{:?}", error.ran()) });
-    let fields = ["relation", "alias", "lies", "fs_type", "needs"];
+    let fields = ["relation", "alias", "lies", "fs_type", "needs", "cause", "limit"];
     for (name, field) in error.fields().iter().filter(|(name, _)| fields.contains(name)) {
         line[*name] = field.as_text().into();
     }
