@@ -6,8 +6,8 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
-use bailiwick::{ErrorKind, Field, Protection, RootCapabilities, Session};
-use bailiwick_test::boundary::session;
+use bailiwick::{ErrorKind, Field, Protection, RootCapabilities, Session, SessionBuilder};
+use bailiwick_test::boundary::{run, session};
 use bailiwick_test::places::{close, done, open, refused, sh};
 use bailiwick_test::{Places, Snapshot, World, case, cases};
 
@@ -22,14 +22,6 @@ async fn sets(session: &Session) -> Vec<String> {
     ["CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"].map(set).to_vec()
 }
 
-/// Whether sessions here have a mount view: metadata is kept by nothing else.
-async fn has_mount_view(world: &World) -> bool {
-    let session = open(session(world)).await;
-    let kept = session.enforcement().await.keeps(Protection::Metadata);
-    close(&session).await;
-    kept
-}
-
 /// The root belongs to somebody else, as the workspace of a container mostly does.
 async fn foreign_root(world: &World) {
     let root = world.write_root();
@@ -42,12 +34,14 @@ async fn foreign_root(world: &World) {
     fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
 
     // Without powers root is somebody else there. What would help is named.
-    let error = refused(session(world).open().await, ErrorKind::RootNotAccessible);
+    let places = Places::of(world);
+    let error = refused(places.session().open().await, ErrorKind::RootNotAccessible);
     assert!(error.hints().iter().any(|hint| hint.contains("`files`")), "{}", error.report());
 
-    let session = open(session(world).root_capabilities(RootCapabilities::Files)).await;
+    let session = open(places.session().root_capabilities(RootCapabilities::Files)).await;
     assert_eq!(sets(&session).await, [FILES, FILES, FILES, "0000000000000000"]);
-    assert!(session.enforcement().await.keeps(Protection::Privileges));
+    let enforcement = session.enforcement().await;
+    assert!(enforcement.keeps(Protection::Privileges) && enforcement.keeps(Protection::Metadata));
     let script = "cat file && echo more >> file && mkdir -m 700 d && echo new > d/n && chmod 640 file && chown 0:0 d/n";
     assert_eq!(done(&sh(&session, script).await), "theirs\n");
     assert_eq!(fs::read_to_string(&file).unwrap(), "theirs\nmore\n");
@@ -64,6 +58,12 @@ async fn foreign_root(world: &World) {
             let tried = sh(&session, &format!("{act} {}", path.display())).await;
             assert!(!tried.status.success(), "{act}: {}", tried.stdout.text());
         }
+        let path = path.to_str().unwrap();
+        for act in
+            [&["chmod", path, "0777"][..], &["chown", path, "0", "0"], &["truncate", path], &["utimes", path]]
+        {
+            run(&session, act).await.assert_refused(&["EROFS"]);
+        }
         before.assert_unchanged();
     }
     // No other power is among them.
@@ -73,10 +73,21 @@ async fn foreign_root(world: &World) {
     close(&session).await;
 }
 
+async fn unavailable(world: &World, builder: impl Fn() -> SessionBuilder, needs: &str) {
+    let asked = builder().root_capabilities(RootCapabilities::Files);
+    let error = refused(asked.open().await, ErrorKind::RootCapabilitiesUnavailable);
+    assert_eq!(error.field("needs").and_then(Field::as_text), Some(needs), "{}", error.report());
+    Places::of(world).assert_nothing_left();
+    // A grant that asks for no powers is not touched by it.
+    close(&open(builder()).await).await;
+}
+
 cases! {
     /// By default, and by that name, commands hold nothing.
     async fn none_are_kept_unless_asked_for(world: &World) {
-        for builder in [session(world), session(world).root_capabilities(RootCapabilities::None)] {
+        let places = Places::of(world);
+        let asked = places.session().root_capabilities(RootCapabilities::None);
+        for builder in [session(world), places.session(), asked] {
             let session = open(builder).await;
             let sets = sets(&session).await;
             assert_eq!(sets[..2], ["0000000000000000"; 2], "{sets:?}");
@@ -84,18 +95,17 @@ cases! {
         }
     }
 
-    /// Kept inside a mount view, and refused without one, or without being root.
-    async fn files_need_root_and_a_mount_view(world: &World) {
-        let needs = match (has_mount_view(world).await, case::is_root()) {
-            (true, true) => return foreign_root(world).await,
-            (true, false) => "root",
-            (false, _) => "mount-view",
-        };
-        let builder = session(world).root_capabilities(RootCapabilities::Files);
-        let error = refused(builder.open().await, ErrorKind::RootCapabilitiesUnavailable);
-        assert_eq!(error.field("needs").and_then(Field::as_text), Some(needs), "{}", error.report());
-        Places::of(world).assert_nothing_left();
-        // A grant that asks for no powers is not touched by it.
-        close(&open(session(world)).await).await;
+    /// Kept inside a mount view by root, and refused to everybody else.
+    async fn files_need_root(world: &World) {
+        if case::is_root() {
+            foreign_root(world).await;
+        } else {
+            unavailable(world, || Places::of(world).session(), "root").await;
+        }
+    }
+
+    /// Without a mount view they would reach every file.
+    async fn files_need_a_mount_view(world: &World) {
+        unavailable(world, || session(world), "mount-view").await;
     }
 }

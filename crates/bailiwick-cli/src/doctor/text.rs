@@ -101,7 +101,7 @@ fn need(protection: Protection, layer: Layer) -> &'static str {
         Layer::Landlock if protection == Protection::Devices => {
             "Landlock for requests to devices (Linux 6.10, `landlock` among the `lsm=` of the boot line)"
         }
-        Layer::Landlock => "Landlock (Linux 6.2, `landlock` among the `lsm=` of the boot line)",
+        Layer::Landlock => "Landlock (Linux 6.2, or 5.19 with a mount view, `landlock` among the `lsm=` of the boot line)",
         Layer::Scope => "Landlock with scopes (Linux 6.12, `landlock` among the `lsm=` of the boot line)",
         Layer::Seccomp => "a filter of system calls (CONFIG_SECCOMP_FILTER, and a container that permits it)",
         Layer::Capabilities => "a way to drop capabilities (a container that permits `prctl`)",

@@ -10,7 +10,7 @@ mod sys;
 
 use std::time::Duration;
 
-use bailiwick::{Error, ErrorKind, Field, Layer, Limit, Protection, Resource, Standing};
+use bailiwick::{Error, ErrorKind, Field, Layer, Limit, Protection, Resource, Session, Standing};
 use bailiwick_test::boundary::{run, session};
 use bailiwick_test::case::{Case, Rerun, is_root};
 use bailiwick_test::places::{close, entries, open, refused};
@@ -36,8 +36,29 @@ fn inner(test: &'static str, body: fn(&World)) {
 async fn named(world: &World) -> Vec<String> {
     let error = refused(session(world).open().await, ErrorKind::ProtectionUnavailable);
     nothing_ran(world);
+    protections(&error).into_iter().map(str::to_owned).collect()
+}
+
+/// What a refusal names as not kept.
+#[track_caller]
+fn protections(error: &Error) -> Vec<&str> {
     let list = error.field("protections").and_then(|field| field.as_list()).unwrap();
-    list.iter().map(|name| name.as_text().unwrap().to_owned()).collect()
+    list.iter().map(|name| name.as_text().unwrap()).collect()
+}
+
+/// The twin: all of it inside the root, with a rename across directories.
+async fn works_inside(session: &Session, world: &World) {
+    let root = world.write_root();
+    let path = |name: &str| root.join(name).to_str().unwrap().to_owned();
+    for act in [
+        vec!["mkdir".to_owned(), path("d")],
+        vec!["create".to_owned(), path("f")],
+        vec!["rename".to_owned(), path("f"), path("d/f")],
+        vec!["truncate".to_owned(), path("d/f")],
+        vec!["open-append".to_owned(), path("d/f")],
+    ] {
+        run(session, &act).await.assert_done();
+    }
 }
 
 /// No session opens, whatever is accepted, and the refusal names the cause.
@@ -59,7 +80,7 @@ async fn assert_unsupported(world: &World, cause: &str) -> Error {
 #[track_caller]
 fn assert_versions(error: &Error, reported: Option<i64>) {
     assert_eq!(error.field("reported_abi"), reported.map(Field::Number).as_ref(), "{}", error.report());
-    assert_eq!(error.field("needed_abi"), Some(&Field::Number(3)));
+    assert_eq!(error.field("needed_abi"), Some(&Field::Number(2)));
 }
 
 #[track_caller]
@@ -135,13 +156,35 @@ mod kernel {
 
     #[test]
     #[ignore = "runs on an emulated kernel"]
-    fn below_abi_3() {
-        inner("boundary_downgrade::kernel::below_abi_3", |world| {
+    fn abi_2() {
+        inner("boundary_downgrade::kernel::abi_2", |world| {
             world.block_on(async {
-                let error = assert_unsupported(world, "too-old").await;
-                assert_versions(&error, Some(2));
-                assert!(error.to_string().contains("ABI 3"), "{}", error.report());
-                assert!(refused_rights(&error).is_empty());
+                // By itself it does not keep content, and is told as the cause.
+                let error = refused(session(world).open().await, ErrorKind::ProtectionUnavailable);
+                nothing_ran(world);
+                assert_eq!(protections(&error), ["content", "devices", "signals", "abstract-sockets"]);
+                assert_eq!(error.field("cause").and_then(|field| field.as_text()), Some("too-old"));
+                assert_eq!(error.field("reported_abi"), Some(&Field::Number(2)));
+                assert!(error.hints().iter().any(|hint| hint.contains("ABI 3 keeps `content`")));
+                // With a mount view it does: nothing but requests to devices is left.
+                let places = Places::of(world);
+                let error = refused(places.session().open().await, ErrorKind::ProtectionUnavailable);
+                nothing_ran(world);
+                assert_eq!(protections(&error), ["devices"]);
+                let session = open(places.session().accept(Protection::Devices)).await;
+                let enforcement = session.enforcement().await;
+                let layers = vec![Layer::Landlock, Layer::Seccomp, Layer::MountView];
+                let standing = enforcement.standing(Protection::Content);
+                assert_eq!(standing, Some(&Standing::Kept { layers }), "{enforcement}");
+                let outside = world.outside_file();
+                let before = Snapshot::of(&outside);
+                for act in [&["truncate"][..], &["open-append"]] {
+                    let act = [act, &[outside.to_str().unwrap()]].concat();
+                    run(&session, &act).await.assert_refused(&["EROFS"]);
+                }
+                before.assert_unchanged();
+                works_inside(&session, world).await;
+                close(&session).await;
             });
         });
     }
@@ -151,8 +194,11 @@ mod kernel {
     fn claims_more() {
         inner("boundary_downgrade::kernel::claims_more", |world| {
             world.block_on(async {
-                let error = assert_unsupported(world, "claims-more").await;
-                assert_versions(&error, Some(6));
+                let error = refused(session(world).open().await, ErrorKind::ProtectionUnavailable);
+                nothing_ran(world);
+                assert_eq!(protections(&error), ["content", "devices"]);
+                assert_eq!(error.field("cause").and_then(|field| field.as_text()), Some("claims-more"));
+                assert_eq!(error.field("reported_abi"), Some(&Field::Number(6)));
                 assert_eq!(refused_rights(&error), ["truncate"]);
             });
         });
@@ -243,20 +289,11 @@ mod kernel {
                         "{enforcement}"
                     );
                 }
-                let (outside, root) = (world.outside_file(), world.write_root());
+                let outside = world.outside_file();
                 let before = Snapshot::of(&outside);
                 run(&session, &["truncate", outside.to_str().unwrap()]).await.assert_refused(&["EACCES"]);
                 before.assert_unchanged();
-                // The twin: rename across directories inside the root.
-                let path = |name: &str| root.join(name).to_str().unwrap().to_owned();
-                for act in [
-                    vec!["mkdir".to_owned(), path("d")],
-                    vec!["create".to_owned(), path("f")],
-                    vec!["rename".to_owned(), path("f"), path("d/f")],
-                    vec!["truncate".to_owned(), path("d/f")],
-                ] {
-                    run(&session, &act).await.assert_done();
-                }
+                works_inside(&session, world).await;
                 close(&session).await;
             });
         });
@@ -339,11 +376,12 @@ cases! {
         on(Kernel::FakesLimits, "kernel::fakes_limits");
     }
 
-    /// Linux 5.13 (ABI 1) cannot let a file move between directories, 5.19 (ABI 2) not refuse `truncate`.
+    /// Linux 5.13 (ABI 1) cannot let a file move between directories, 5.19 (ABI 2) not refuse `truncate`: that takes a mount
+    /// view.
     fn c24_landlock_is_too_old(_world: &World) {
         requires!(Need::Landlock, "emulates an older version");
         on(Kernel::Version(1), "kernel::abi_1");
-        on(Kernel::Version(2), "kernel::below_abi_3");
+        on(Kernel::Version(2), "kernel::abi_2");
     }
 
     /// Linux 6.2 (ABI 3) keeps content; 6.10 (ABI 5) keeps devices; signals want 6.12 (ABI 6).

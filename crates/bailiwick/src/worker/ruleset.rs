@@ -55,8 +55,9 @@ fn descriptor(ruleset: RulesetCreated) -> Result<OwnedFd, Error> {
     Option::<OwnedFd>::from(ruleset).ok_or_else(|| landlock_missing("the ruleset has no descriptor"))
 }
 
-/// A ruleset that handles the rights of ABI 5 (Linux 6.10), else those of ABI 3 (6.2). Below the latter
-/// `truncate` of a file outside the roots is not governed, and content is not protected: that is no choice.
+/// A ruleset that handles the rights of ABI 5 (Linux 6.10), else those of ABI 3 (6.2), else of ABI 2 (5.19). The last does
+/// not govern `truncate` of a file outside the roots: a mount view does, and where there is none, the probes find that
+/// content is not kept. Below it files cannot be moved between directories of a root.
 ///
 /// Each set is tried by making a ruleset, since a kernel may claim a version whose rights it refuses.
 fn create() -> Result<(BitFlags<AccessFs>, RulesetCreated), Error> {
@@ -66,11 +67,13 @@ fn create() -> Result<(BitFlags<AccessFs>, RulesetCreated), Error> {
             .handle_access(rights)
             .and_then(Ruleset::create)
     };
-    let newest = AccessFs::from_all(ABI::V5);
-    if let Ok(ruleset) = with(newest) {
-        return Ok((newest, ruleset));
+    for abi in [ABI::V5, ABI::V3] {
+        let rights = AccessFs::from_all(abi);
+        if let Ok(ruleset) = with(rights) {
+            return Ok((rights, ruleset));
+        }
     }
-    let oldest = AccessFs::from_all(ABI::V3);
+    let oldest = AccessFs::from_all(ABI::V2);
     with(oldest).map(|ruleset| (oldest, ruleset)).map_err(landlock_missing)
 }
 
@@ -83,11 +86,11 @@ const TERMINAL_DEVICES: &[&str] = &["/dev/ptmx", "/dev/tty", "/dev/pts"];
 /// names nothing. With the rights that it handles.
 ///
 /// # Errors
-/// [`ErrorKind::PlatformUnsupported`] where Landlock lacks a right that content needs, and
+/// [`ErrorKind::PlatformUnsupported`] where Landlock lacks a right that every session needs, and
 /// [`ErrorKind::GrantFailed`] where a rule is not taken.
 ///
 /// # Kernel
-/// Landlock ABI 3 (Linux 6.2); device ioctls from ABI 5 (6.10).
+/// Landlock ABI 2 (Linux 5.19); `truncate` from ABI 3 (6.2), device ioctls from ABI 5 (6.10).
 pub(crate) fn grant(
     roots: &[BorrowedFd<'_>],
     reads: Option<&[ReadPin]>,

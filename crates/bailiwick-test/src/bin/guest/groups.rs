@@ -1,5 +1,6 @@
 //! Control groups: a session with limits for all its processes together, opened by hosts that may make a group for it
 //! and by hosts that may not.
+#![expect(clippy::print_stdout, reason = "a host says on its output what it found")]
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -96,7 +96,7 @@ impl Reads {
             if lies_in(object.id().map(|id| id.key())) {
                 return Err(overlap(pin.role(), &pin.pin, object, Relation::Inside, object.canonical()));
             }
-            for view in outlook.all_views_of(number).filter(|view| lies_in(view.key)) {
+            if let Some(view) = outlook.all_views_of(number).find(|view| lies_in(view.key)) {
                 return Err(seen(pin.role(), &pin.pin, object, Relation::Inside, view.kind, &view.name));
             }
         }

@@ -8,8 +8,11 @@ use super::Word;
 use crate::error::{Error, ErrorKind, Field};
 use crate::sys::landlock;
 
-/// The version without which content is not kept: it can refuse `truncate` (Linux 6.2).
-const NEEDED_ABI: u32 = 3;
+/// The version without which no session works: files move between directories of a root (Linux 5.19). From the next one
+/// on Landlock keeps content by itself; below that a mount view does with it, or the session is refused for the gap.
+const NEEDED_ABI: u32 = 2;
+/// What later versions brought, by the names of protections, and the version.
+const LATER: [(&str, u32); 4] = [("content", 3), ("devices", 5), ("signals", 6), ("abstract-sockets", 6)];
 /// Rights of files, in the order of their bits, with the version that brought each.
 const FILES: [(&str, u32); 16] = [
     ("execute", 1),
@@ -98,7 +101,7 @@ impl Facts {
                 "this kernel was built without Landlock, or a container profile hides it".to_owned()
             }
             (Word::TooOld, Ok(version)) => format!(
-                "this kernel's Landlock is too old: ABI {version}, and ABI {NEEDED_ABI} is needed, which can refuse `truncate`"
+                "this kernel's Landlock is too old: ABI {version}, and ABI {NEEDED_ABI} is needed, which lets files move between directories"
             ),
             (Word::ClaimsMore, Ok(version)) => format!(
                 "this kernel reports Landlock ABI {version} and refuses what belongs to it: {}",
@@ -158,13 +161,13 @@ pub(crate) fn missing(source: impl Into<Box<dyn std::error::Error + Send + Sync>
     facts.told(error).hint(facts.hint()).source(source)
 }
 
-/// Adds to a refusal what the kernel reports of Landlock, where it refuses a part of that: the refusal may come from
-/// there.
+/// Adds to a refusal what the kernel reports of Landlock, where it refuses a part of that or has too old a version for
+/// something that is refused: the refusal may come from there.
 pub(crate) fn shortfall(error: Error) -> Error {
     let Ok(version) = landlock::version() else { return error };
     let refused = refused(version);
     if refused.is_empty() {
-        return error;
+        return outdated(error, version);
     }
     let text = format!(
         "this kernel reports Landlock ABI {version} and refuses what belongs to it: {}; another kernel may keep more",
@@ -176,6 +179,24 @@ pub(crate) fn shortfall(error: Error) -> Error {
         .number("reported_abi", version)
         .with("refused_rights", Field::List(names))
         .hint(text)
+}
+
+/// Adds that a version lacks what would keep something that an error names.
+fn outdated(error: Error, version: u32) -> Error {
+    let named = error.field("protections").and_then(Field::as_list).unwrap_or_default();
+    let lacks: Vec<String> = LATER
+        .iter()
+        .filter(|(name, since)| version < *since && named.iter().any(|one| one.as_text() == Some(name)))
+        .map(|(name, since)| format!("ABI {since} keeps `{name}`"))
+        .collect();
+    if lacks.is_empty() {
+        return error;
+    }
+    let text = format!(
+        "this kernel's Landlock is of ABI {version}, and by itself {}: run on Linux 6.12 or newer, or where namespaces can be had",
+        lacks.join(", ")
+    );
+    error.text("cause", Word::TooOld.name()).number("reported_abi", version).hint(text)
 }
 
 fn needed_files() -> u64 {
@@ -245,7 +266,7 @@ mod tests {
             (Err(E::PERM), Err(E::PERM), Built::Yes, true, "blocked"),
             (Err(E::ACCESS), Err(E::ACCESS), Built::Unknown, false, "blocked"),
             (Ok(1), Err(E::INVAL), Built::Yes, true, "too-old"),
-            (Ok(2), Err(E::INVAL), Built::Yes, true, "too-old"),
+            (Ok(2), Err(E::INVAL), Built::Yes, true, "claims-more"),
             (Ok(3), Err(E::INVAL), Built::Yes, true, "claims-more"),
             (Ok(9), Err(E::TOOBIG), Built::Yes, true, "claims-more"),
             // The question is answered, and the call is not.
@@ -271,7 +292,7 @@ mod tests {
             assert_eq!(all(&FILES, version), AccessFs::from_all(abi).bits(), "ABI {version}");
             assert_eq!(all(&SCOPES, version), Scope::from_all(abi).bits(), "ABI {version}");
         }
-        assert_eq!(needed_files(), AccessFs::from_all(ABI::V3).bits());
+        assert_eq!(needed_files(), AccessFs::from_all(ABI::V2).bits());
     }
 
     /// On whatever kernel this runs: what it claims it takes, or the facts say which part not.

@@ -50,7 +50,6 @@ impl Word {
 }
 
 /// What could not be used.
-#[cfg_attr(not(test), expect(dead_code, reason = "the layers of namespaces ask for the others"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mechanism {
     /// Entering a Landlock ruleset that was made.
