@@ -106,6 +106,35 @@ pub(crate) struct PolicyArgs {
     /// Limit a resource of each process of the command; may be given again
     #[arg(long, value_name = "NAME=N", action = ArgAction::Append, long_help = help::limit())]
     pub(crate) limit: Vec<OsString>,
+
+    /// Limit the memory of the command and all that it starts together, in bytes
+    ///
+    /// Kept by a control group (cgroup v2) that is made for the run; where none can be had, the run is refused with the
+    /// cause. `--accept memory-max` runs without it.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) memory_max: Option<OsString>,
+
+    /// Limit how many processes and threads there are at a time, bailiwick's own few among them; binds root too
+    ///
+    /// Kept as --memory-max is; `--accept processes-max` runs without it.
+    #[arg(long, value_name = "N")]
+    pub(crate) processes_max: Option<OsString>,
+
+    /// Make the control group below this one, a directory of cgroup v2; by default below bailiwick's own
+    #[arg(long, value_name = "D")]
+    pub(crate) group_parent: Option<OsString>,
+
+    /// What the command keeps of root's powers, if bailiwick is run by root
+    #[arg(long, value_name = "WORD", value_enum, default_value = "none")]
+    pub(crate) root_capabilities: CapabilitiesWord,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CapabilitiesWord {
+    /// Nothing
+    None,
+    /// To change owners, and to ignore owners and modes; needs a mount view, which keeps that inside the roots
+    Files,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

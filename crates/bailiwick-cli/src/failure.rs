@@ -45,9 +45,9 @@ codes! {
     EnvUnset "ERR_BAILIWICK_CLI_ENV_UNSET"
         "`--env NAME` names a variable that is not set where bailiwick was started.";
     ProtectionUnknown "ERR_BAILIWICK_CLI_PROTECTION_UNKNOWN"
-        "The value of `--accept` is not the name of a protection.";
+        "The value of `--accept` is not the name of a protection or of a limit of the whole run.";
     LimitInvalid "ERR_BAILIWICK_CLI_LIMIT_INVALID"
-        "The value of `--limit` is not the name of a resource, `=`, and a whole number or `unlimited`.";
+        "The value of `--limit` is not the name of a resource, `=`, and a whole number or `unlimited`, or that of `--memory-max` or `--processes-max` not a whole number.";
     TimeoutInvalid "ERR_BAILIWICK_CLI_TIMEOUT_INVALID"
         "The value of `--timeout` is not a number of seconds above 0.";
     CurrentDir "ERR_BAILIWICK_CLI_CURRENT_DIR"

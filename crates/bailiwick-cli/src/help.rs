@@ -125,6 +125,7 @@ pub(crate) fn accept() -> String {
     for protection in Protection::ALL {
         text.push_str(&format!("\n- {}: {}", protection.name(), protection.promise()));
     }
+    text.push_str("\n- memory-max, processes-max: The limit of that name is kept.");
     text
 }
 

@@ -56,6 +56,14 @@ fn one(error: &Error) -> Option<String> {
              without `--store` each run gets a fresh one"
         }
         ErrorKind::EnvInvalid => "`--env NAME=VALUE` sets a variable, `--env NAME` hands one on",
+        ErrorKind::SessionLimitUnavailable => {
+            return Some(format!("to run without the limit, say so: `--accept {}`", text("limit")));
+        }
+        ErrorKind::RootCapabilitiesUnavailable => "leave out `--root-capabilities files`",
+        ErrorKind::LimitNotKept => "leave out that `--limit`, or give a lower value",
+        ErrorKind::LimitInvalid if error.field("limit").is_some() => {
+            "`--memory-max BYTES` and `--processes-max N` take the whole run, bailiwick's own processes among it"
+        }
         ErrorKind::LimitInvalid => "give each resource in one `--limit NAME=N`",
         ErrorKind::CommandNotFound if !path("program").as_os_str().as_encoded_bytes().contains(&b'/') => {
             "the command is looked up in the `PATH` that it gets: yours, unless `--env PATH=...` sets another"

@@ -4,9 +4,12 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use bailiwick::{Limit, Network, Protection, ReadScope, Readable, Resource, Session, SessionBuilder};
+use bailiwick::{
+    Limit, Network, Protection, ReadScope, Readable, Resource, RootCapabilities, Session, SessionBuilder,
+    SessionLimit,
+};
 
-use crate::args::{NetworkWord, PolicyArgs};
+use crate::args::{CapabilitiesWord, NetworkWord, PolicyArgs};
 use crate::environment;
 use crate::failure::{Code, Failure};
 use crate::render::{listed, quoted};
@@ -20,8 +23,19 @@ pub(crate) struct Asked {
     protect_database: Vec<PathBuf>,
     network: Network,
     env: Vec<(OsString, OsString)>,
-    accept: Vec<Protection>,
+    accept: Vec<Gap>,
     limits: Vec<Limit>,
+    memory_max: Option<u64>,
+    processes_max: Option<u64>,
+    group_parent: Option<PathBuf>,
+    root_capabilities: RootCapabilities,
+}
+
+/// What can be accepted by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gap {
+    Protection(Protection),
+    Limit(SessionLimit),
 }
 
 impl Asked {
@@ -41,8 +55,15 @@ impl Asked {
                 NetworkWord::Allow => Network::Allow,
             },
             env: environment::for_command(&args.env, keeps_home)?,
-            accept: args.accept.iter().map(|name| protection(name)).collect::<Result<_, _>>()?,
+            accept: args.accept.iter().map(|name| gap(name)).collect::<Result<_, _>>()?,
             limits: args.limit.iter().map(|entry| limit(entry)).collect::<Result<_, _>>()?,
+            memory_max: session_limit("--memory-max", args.memory_max.as_deref())?,
+            processes_max: session_limit("--processes-max", args.processes_max.as_deref())?,
+            group_parent: args.group_parent.as_ref().map(PathBuf::from),
+            root_capabilities: match args.root_capabilities {
+                CapabilitiesWord::None => RootCapabilities::None,
+                CapabilitiesWord::Files => RootCapabilities::Files,
+            },
         })
     }
 
@@ -52,6 +73,7 @@ impl Asked {
             .write_roots(&self.write_roots)
             .read_scope(self.read.clone())
             .network(self.network)
+            .root_capabilities(self.root_capabilities)
             .envs(self.env.iter().cloned());
         for path in &self.protect {
             builder = builder.protect(path);
@@ -59,11 +81,23 @@ impl Asked {
         for path in &self.protect_database {
             builder = builder.protect_database(path);
         }
-        for protection in &self.accept {
-            builder = builder.accept(*protection);
+        for gap in &self.accept {
+            builder = match gap {
+                Gap::Protection(protection) => builder.accept(*protection),
+                Gap::Limit(limit) => builder.accept_limit(*limit),
+            };
         }
         for limit in &self.limits {
             builder = builder.limit(*limit);
+        }
+        if let Some(bytes) = self.memory_max {
+            builder = builder.memory_max(bytes);
+        }
+        if let Some(count) = self.processes_max {
+            builder = builder.processes_max(count);
+        }
+        if let Some(group) = &self.group_parent {
+            builder = builder.group_parent(group);
         }
         builder
     }
@@ -90,9 +124,10 @@ fn read_scope(args: &PolicyArgs) -> ReadScope {
     ReadScope::Only(Readable { roots: paths(&args.read_root), programs: paths(&args.program_dir), base })
 }
 
-/// Names of all protections, in the library's order.
-pub(crate) fn protection_names() -> impl Iterator<Item = &'static str> {
-    Protection::ALL.iter().map(|protection| protection.name())
+/// Names of all that can be accepted, in the library's order.
+pub(crate) fn gap_names() -> impl Iterator<Item = &'static str> {
+    let limits = SessionLimit::ALL.iter().map(|limit| limit.name());
+    Protection::ALL.iter().map(|protection| protection.name()).chain(limits)
 }
 
 /// Names of all resources, in the library's order.
@@ -100,12 +135,23 @@ pub(crate) fn resource_names() -> impl Iterator<Item = &'static str> {
     Resource::ALL.iter().map(|resource| resource.name())
 }
 
-fn protection(name: &OsStr) -> Result<Protection, Failure> {
-    name.to_str().and_then(Protection::from_name).ok_or_else(|| {
+fn gap(name: &OsStr) -> Result<Gap, Failure> {
+    let text = name.to_str();
+    let protection = text.and_then(Protection::from_name).map(Gap::Protection);
+    protection.or_else(|| text.and_then(SessionLimit::from_name).map(Gap::Limit)).ok_or_else(|| {
         Failure::new(Code::ProtectionUnknown, format!("no protection has this name: {}", quoted(name)))
             .value("value", name)
-            .names("known", protection_names())
-            .hint(format!("`--accept` takes one of {}", listed(protection_names())))
+            .names("known", gap_names())
+            .hint(format!("`--accept` takes one of {}", listed(gap_names())))
+    })
+}
+
+fn session_limit(option: &str, value: Option<&OsStr>) -> Result<Option<u64>, Failure> {
+    let Some(value) = value else { return Ok(None) };
+    value.to_str().and_then(whole).map(Some).ok_or_else(|| {
+        Failure::new(Code::LimitInvalid, format!("no limit can be read from this: {}", quoted(value)))
+            .value("value", value)
+            .hint(format!("`{option}` takes a whole number"))
     })
 }
 

@@ -156,6 +156,7 @@ impl Scenes {
         assert_refused(&later["during"], ErrorKind::RootOverlap);
         self.assert_shares();
         self.assert_lookups();
+        self.assert_groups();
         assert!(self.scenes.is_empty(), "nobody looked at {:?}", self.scenes);
     }
 
@@ -193,6 +194,58 @@ impl Scenes {
                 }
                 assert_eq!(replaced["still"], made(), "{scene}");
             }
+        }
+    }
+
+    /// A session has a group for itself wherever its host may make one, with what it asked for; nowhere else, and then the
+    /// refusal says why. No group outlives its session, nor its host.
+    fn assert_groups(&mut self) {
+        let refused = [
+            ("none mounted", "no-cgroup-v2"),
+            ("internal", "internal-processes"),
+            ("not delegated", "not-delegated"),
+            ("not entered", "not-entered"),
+        ];
+        for (name, cause) in refused {
+            let scene = self.take(&format!("groups {name}"));
+            assert_refused(&scene["host"], ErrorKind::SessionLimitUnavailable);
+            let told = (&scene["host"]["cause"], &scene["host"]["limit"], &scene["left"]);
+            assert_eq!(told, (&json!(cause), &json!("memory-max"), &json!([])), "{scene}");
+        }
+        for name in ["topmost", "named", "killed", "delegated", "delegated, killed", "internal, accepted"] {
+            let scene = self.take(&format!("groups {name}"));
+            let host = &scene["host"];
+            assert_eq!(scene["left"], json!([]), "{scene}");
+            if !self.has_sessions() {
+                assert_unsupported(host);
+                continue;
+            }
+            let limit = |name: &str, value: u64, read_back: u64| {
+                let (state, group) = ("kept", &host["group"]);
+                json!({ "limit": name, "value": value, "state": state, "read_back": read_back, "group": group })
+            };
+            let kept = json!([limit("memory-max", (32 << 20) + 1, 32 << 20), limit("processes-max", 20, 20)]);
+            if name == "internal, accepted" {
+                let states =
+                    [&host["limits"][0], &host["limits"][1]].map(|limit| (&limit["state"], &limit["cause"]));
+                assert_eq!(states, [(&json!("not-kept"), &json!("internal-processes")); 2], "{scene}");
+                continue;
+            }
+            assert_eq!(host["limits"], kept, "{scene}");
+            if name.contains("killed") {
+                assert_eq!((&host["was_there"], &host["gone"]), (&json!(true), &json!(true)), "{scene}");
+                continue;
+            }
+            let files = json!({ "memory.max": "33554432", "memory.swap.max": "0", "pids.max": "20" });
+            assert_eq!((&host["files"], &host["holds_host"]), (&files, &json!(false)), "{scene}");
+            // The world: what fits ran and what does not was ended; at the limit of processes nothing starts, and
+            // something does once there is room.
+            for (fact, value) in
+                [("fits", true), ("beyond", false), ("refused", true), ("again", true), ("gone", true)]
+            {
+                assert_eq!(host[fact], value, "{fact}: {scene}");
+            }
+            assert!((4..20).contains(&host["ran"].as_u64().unwrap()), "{scene}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::codec::{Malformed, Reader, Writer};
 use crate::probe::{Finding, Unusable};
+use crate::request::LimitFound;
 
 /// The step at which something could not be done. Decides which error the session raises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,10 +54,14 @@ pub enum Step {
     MountHidden = 22,
     /// The loopback interface could not be brought up.
     Loopback = 23,
+    /// Capabilities that are to be kept would reach outside of the roots: there is no view of mounts that stops them.
+    NeedsMountView = 40,
+    /// Capabilities that are to be kept are not held, or would not last: this is not root of the files.
+    NeedsRoot = 41,
 }
 
 impl Step {
-    const ALL: [Self; 23] = [
+    const ALL: [Self; 25] = [
         Self::Message,
         Self::Fork,
         Self::Descriptors,
@@ -80,6 +85,8 @@ impl Step {
         Self::MountOwn,
         Self::MountHidden,
         Self::Loopback,
+        Self::NeedsMountView,
+        Self::NeedsRoot,
     ];
 
     /// The step with this number.
@@ -206,6 +213,8 @@ pub enum Event {
         lacking: Vec<Lacking>,
         /// Commands have a mount view: mounts that the host makes from here on do not reach them.
         has_view: bool,
+        /// What the kernel made of each limit, in the order in which they were asked for.
+        limits: Vec<LimitFound>,
     },
     /// `Grant` failed; earlier epochs are as they were.
     GrantFailed {
@@ -345,11 +354,12 @@ impl Event {
                 w = Writer::new(102);
                 w.u8(*step as u8).i32(*errno);
             }
-            Self::Granted { epoch, findings, unusable, lacking, has_view } => {
+            Self::Granted { epoch, findings, unusable, limits, lacking, has_view } => {
                 w = Writer::new(103);
                 w.u32(*epoch);
                 w.list(findings, |w, finding| finding.write(w));
                 w.list(unusable, |w, root| root.write(w));
+                w.list(limits, |w, limit| limit.write(w));
                 w.list(lacking, |w, lacking| lacking.write(w));
                 w.u8((*has_view).into());
             }
@@ -416,6 +426,7 @@ impl Event {
                 epoch: r.u32("epoch")?,
                 findings: r.list("findings", Finding::read)?,
                 unusable: r.list("unusable", Unusable::read)?,
+                limits: r.list("limits", LimitFound::read)?,
                 lacking: r.list("lacking", Lacking::read)?,
                 has_view: r.flag("has view")?,
             },

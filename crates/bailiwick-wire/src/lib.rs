@@ -25,7 +25,7 @@ pub use codec::{Malformed, Reader, Writer};
 pub use event::{Ended, Event, HowEnded, Lacking, Part, Process, Step};
 pub use plan::{Hidden, Place, Plan};
 pub use probe::{Finding, Outcome, Probe, Unusable};
-pub use request::{Grant, Limit, Request, Spawn};
+pub use request::{Grant, Limit, LimitFound, Request, Spawn};
 
 /// Version of the protocol. Session and worker refuse each other unless it is equal: both are built
 /// from one source, so a difference means that an image was swapped.

@@ -66,6 +66,10 @@ pub struct Grant {
     pub host_pid: u32,
     /// Name of the sentinel file in its directory.
     pub sentinel: Vec<u8>,
+    /// Limits that each command of the grant gets: a launcher tries them, and says what the kernel made of them.
+    pub limits: Vec<Limit>,
+    /// Commands of root keep its powers over files: to change owners, and to ignore modes and owners.
+    pub keep_files_capabilities: bool,
 }
 
 /// One resource limit of a command (`setrlimit(2)`).
@@ -77,6 +81,55 @@ pub struct Limit {
     pub soft: u64,
     /// Hard limit.
     pub hard: u64,
+}
+
+impl Limit {
+    fn write(&self, writer: &mut Writer) {
+        writer.u32(self.resource).u64(self.soft).u64(self.hard);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self { resource: reader.u32("resource")?, soft: reader.u64("soft")?, hard: reader.u64("hard")? })
+    }
+}
+
+/// What the kernel made of a limit, in a process inside the confinement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitFound {
+    /// The limit as it was read back after all of them had been set.
+    pub limit: Limit,
+    /// Error number of setting it, or `0`.
+    pub set_errno: i32,
+    /// Error number of reading it, or `0`; with another one the values in `limit` mean nothing.
+    pub read_errno: i32,
+    /// Whether the kernel refuses what is above the limit, where that was tried: it is for processes, whose limit
+    /// does not bind root.
+    pub binds: Option<bool>,
+}
+
+impl LimitFound {
+    pub(crate) fn write(&self, writer: &mut Writer) {
+        self.limit.write(writer);
+        writer.i32(self.set_errno).i32(self.read_errno).u8(match self.binds {
+            None => 0,
+            Some(false) => 1,
+            Some(true) => 2,
+        });
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            limit: Limit::read(reader)?,
+            set_errno: reader.i32("set_errno")?,
+            read_errno: reader.i32("read_errno")?,
+            binds: match reader.u8("binds")? {
+                0 => None,
+                1 => Some(false),
+                2 => Some(true),
+                _ => return Err(Malformed("binds")),
+            },
+        })
+    }
 }
 
 /// A command to start.
@@ -126,9 +179,7 @@ impl Spawn {
             w.bytes(entry);
         });
         writer.bytes(&self.directory);
-        writer.list(&self.limits, |w, limit| {
-            w.u32(limit.resource).u64(limit.soft).u64(limit.hard);
-        });
+        writer.list(&self.limits, |w, limit| limit.write(w));
         writer.finish()
     }
 
@@ -140,9 +191,7 @@ impl Spawn {
             args: reader.list("args", |r| Ok(r.bytes("arg")?.to_vec()))?,
             env: reader.list("env", |r| Ok(r.bytes("env entry")?.to_vec()))?,
             directory: reader.bytes("directory")?.to_vec(),
-            limits: reader.list("limits", |r| {
-                Ok(Limit { resource: r.u32("resource")?, soft: r.u64("soft")?, hard: r.u64("hard")? })
-            })?,
+            limits: reader.list("limits", Limit::read)?,
         })
     }
 }
@@ -168,6 +217,8 @@ impl Request {
                     .u64(grant.handled)
                     .u32(grant.host_pid)
                     .bytes(&grant.sentinel);
+                writer.list(&grant.limits, |w, limit| limit.write(w));
+                writer.u8(grant.keep_files_capabilities.into());
             }
             Self::Retire { epoch } => {
                 writer = Writer::new(3);
@@ -207,6 +258,8 @@ impl Request {
                 handled: reader.u64("handled")?,
                 host_pid: reader.u32("host_pid")?,
                 sentinel: reader.bytes("sentinel")?.to_vec(),
+                limits: reader.list("limits", Limit::read)?,
+                keep_files_capabilities: reader.flag("keep_files_capabilities")?,
             }),
             3 => Self::Retire { epoch: reader.u32("epoch")? },
             Spawn::TAG => Self::Spawn(Spawn::read(&mut reader)?),

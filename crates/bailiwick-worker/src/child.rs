@@ -224,6 +224,10 @@ fn prepare(shared: &Shared<'_>) -> Result<(), Failure> {
     }
     tidy().or_else(at(Step::Descriptors))?;
     for limit in shared.limits {
+        // An image without hygiene leaves memory images as the host has them.
+        if without(Switch::Hygiene) && limit.resource == sys::CORE {
+            continue;
+        }
         let value = ResourceLimit { soft: limit.soft, hard: limit.hard };
         sys::set_limit(limit.resource, value).or_else(at(Step::Limits))?;
     }

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use bailiwick_wire::Step;
 
 use crate::child::Failure;
+use crate::group::Group;
 use crate::namespaces::{self, HostObjects, Isolation, Network};
 use crate::sys::{self, Errno};
 use crate::tree::{self, Ending, Own};
@@ -23,10 +24,11 @@ const NOT_SET_UP: i32 = 4;
 
 /// Runs as keeper, and in a copy as worker.
 ///
-/// Descriptor 0 is the control socket, descriptor 1 the temporary directory; the arguments are its path, and the
-/// network that commands are to have.
+/// Descriptor 0 is the control socket, descriptor 1 the temporary directory; the arguments are its path, the network
+/// that commands are to have, and the name of the session's control group, or nothing. With a group, descriptor 2 is
+/// the one above it.
 pub(crate) fn run() -> ! {
-    let Ok(Setup { control, temporary, path, network }) = set_up() else { sys::exit_now(NOT_SET_UP) };
+    let Ok(Setup { control, temporary, path, network, group }) = set_up() else { sys::exit_now(NOT_SET_UP) };
     // Held to the end: they stand for the host in the probes.
     let socket = sys::bind_abstract().ok();
     let host = HostObjects {
@@ -37,13 +39,14 @@ pub(crate) fn run() -> ! {
             .ok()
             .map(|seen| seen.device),
     };
-    let worker = match fork_worker(control, network, host) {
+    let worker = match fork_worker(control, network, host, group.as_ref()) {
         Ok(pid) => pid,
         Err(_) => sys::exit_now(NOT_SET_UP),
     };
     let status = wait_for(worker);
     end_everything();
     remove(&temporary, path.as_ref());
+    group.iter().for_each(Group::remove);
     sys::exit_now(if status == Some(0) { SETTLED } else { ENDED_BY_KEEPER })
 }
 
@@ -52,6 +55,7 @@ struct Setup {
     temporary: OwnedFd,
     path: Option<CString>,
     network: Network,
+    group: Option<Group>,
 }
 
 #[expect(unsafe_code, reason = "takes over the descriptors that the program was started with")]
@@ -64,8 +68,9 @@ fn set_up() -> sys::Result<Setup> {
     sys::set_dumpable(false)?;
     sys::set_name(c"bailiwick-keep")?;
     // Whatever else was inherited is the host's: kept open here, its pipes would never end.
-    let kept = launcher::isolate(vec![sys::duplicate_above(0, 3)?, sys::duplicate_above(1, 3)?])?;
-    let [control, temporary] = <[OwnedFd; 2]>::try_from(kept).map_err(|_| Errno::BADF)?;
+    let kept = (0..3).map(|number| sys::duplicate_above(number, 3)).collect::<sys::Result<_>>()?;
+    let kept = launcher::isolate(kept)?;
+    let [control, temporary, above] = <[OwnedFd; 3]>::try_from(kept).map_err(|_| Errno::BADF)?;
     // 0, 1 and 2 stay occupied for good: nothing that a copy opens may land there, where the child side
     // puts the command's own.
     let null = sys::open_at(sys::AT_FDCWD, c"/dev/null", sys::O_RDWR, 0)?;
@@ -76,15 +81,23 @@ fn set_up() -> sys::Result<Setup> {
     let mut arguments = std::env::args_os().skip(1).map(OsStringExt::into_vec);
     let path = arguments.next().and_then(|path| CString::new(path).ok());
     let network = arguments.next().and_then(|word| Network::from_argument(&word)).ok_or(Errno::INVAL)?;
+    let group = arguments.next().filter(|name| !name.is_empty());
+    let group = group.map(CString::new).transpose().map_err(|_| Errno::INVAL)?;
+    let group = group.map(|name| Group::new(above, name));
     switches::take(arguments.next());
-    Ok(Setup { control, temporary, path, network })
+    Ok(Setup { control, temporary, path, network, group })
 }
 
 /// Makes the worker in namespaces of its own, or, where the host does not give them, without; the worker says so.
 ///
 /// The keeper must not hold the control socket: the host would not see the worker's end. So it goes with this.
 #[expect(unsafe_code, reason = "copies this process")]
-fn fork_worker(control: OwnedFd, network: Network, host: HostObjects) -> sys::Result<i32> {
+fn fork_worker(
+    control: OwnedFd,
+    network: Network,
+    host: HostObjects,
+    group: Option<&Group>,
+) -> sys::Result<i32> {
     let kinds = namespaces::wanted(network);
     let mut lacking = None;
     if kinds != 0 {
@@ -94,6 +107,8 @@ fn fork_worker(control: OwnedFd, network: Network, host: HostObjects) -> sys::Re
         // launchers close what they do not need.
         match unsafe { sys::clone_child(kinds) } {
             Ok(None) => {
+                // First: whatever it starts, for its namespaces too, is then in the group.
+                group.into_iter().for_each(Group::enter);
                 drop(ours);
                 let completed = namespaces::complete(kinds, network, user);
                 if sys::Channel::new(theirs).send(verdict(completed), Vec::new()).is_err()
@@ -115,7 +130,10 @@ fn fork_worker(control: OwnedFd, network: Network, host: HostObjects) -> sys::Re
     }
     // SAFETY: as above.
     match unsafe { sys::clone_child(0) }? {
-        None => worker::run(control, Isolation::none(host, lacking)),
+        None => {
+            group.into_iter().for_each(Group::enter);
+            worker::run(control, Isolation::none(host, lacking))
+        }
         Some(pid) => Ok(pid),
     }
 }

@@ -234,7 +234,8 @@ fn grant(message: &[u8], kept: Vec<OwnedFd>) -> ! {
     let is_isolated = surroundings.kinds & sys::CLONE_NEWPID != 0;
     let circumstances = reaper::Circumstances { is_isolated, has_view: view.is_some() };
     let has_own_ipc = surroundings.kinds & sys::CLONE_NEWIPC != 0;
-    let policy = boundary::Circumstances { has_own_ipc, has_view: view.is_some() };
+    let has_user_namespace = surroundings.kinds & sys::CLONE_NEWUSER != 0;
+    let policy = boundary::Circumstances { has_own_ipc, has_view: view.is_some(), has_user_namespace };
     let entered = sys::set_name(c"bailiwick-lnch")
         .and_then(|()| channel.send(hello(), Vec::new()))
         .map_err(|errno| Failure { step: Step::Fork, errno })
@@ -253,12 +254,14 @@ fn grant(message: &[u8], kept: Vec<OwnedFd>) -> ! {
             let lacking = surroundings.lacking.clone();
             let has_view = view.is_some();
             let place = Place { outside, inside, view, host_process, plan, surroundings };
-            let findings = boundary::probe(&grant, &place, &mut Stack::new());
+            let mut stack = Stack::new();
+            let findings = boundary::probe(&grant, &place, &mut stack);
+            let limits = boundary::try_limits(&grant.limits, &mut stack);
             let unusable = boundary::try_roots(&place.plan);
             if sys::set_dumpable(false).is_err() {
                 sys::exit_now(1);
             }
-            Event::Granted { epoch, findings, unusable, lacking, has_view }
+            Event::Granted { epoch, findings, unusable, limits, lacking, has_view }
         }
         Err(Failure { step, errno }) => Event::GrantFailed { epoch, step, errno: errno.0, root: None },
     };

@@ -12,6 +12,8 @@ mod broker;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod child;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod group;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod keeper;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod launcher;

@@ -28,6 +28,8 @@
 //! The library prints nothing, never exits, and reads no environment variable.
 
 #![deny(unsafe_code)]
+// `clippy.toml` of this crate lists what reads the environment. Its tests may.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod error;
 pub mod guard;
@@ -40,13 +42,17 @@ pub mod tree;
 mod worker;
 
 pub use error::{Error, ErrorKind, Field, Ran};
-pub use policy::{Environment, Layer, Limit, Network, Policy, Protection, ReadScope, Readable, Resource};
+pub use policy::{
+    Environment, Layer, Limit, Network, Policy, Protection, ReadScope, Readable, Resource, RootCapabilities,
+    SessionLimit,
+};
 pub use rustix::process::Signal;
 pub use session::{
     Captured, Child, ChildStderr, ChildStdin, ChildStdout, CloseReport, ClosedProcess, Command, CommandId,
-    Ending, Mark, Output, Process, Replace, Session, SessionBuilder, Stdio, WhenBusy,
+    Ending, LimitInForce, LimitSource, Mark, Output, Process, ReadBack, Replace, ResourceLimits, Session,
+    SessionBuilder, Stdio, WhenBusy,
 };
 #[cfg(feature = "_test-image")]
 #[doc(hidden)]
 pub use worker::TestImage;
-pub use worker::{Enforcement, Kept, Standing};
+pub use worker::{Enforcement, GroupCause, Kept, SessionLimitInForce, SessionLimitStanding, Standing};

@@ -5,7 +5,7 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use bailiwick::{Enforcement, ErrorKind, Kept, Layer, Protection, Standing};
+use bailiwick::{Enforcement, ErrorKind, Kept, Layer, Protection, ResourceLimits, Standing};
 use serde::Serialize;
 
 use crate::FAILED;
@@ -63,6 +63,9 @@ struct Diagnosis {
     protections: Vec<Finding>,
     /// What a run must accept by name here.
     accept: Vec<&'static str>,
+    /// The limits that a command has here, as they were read back, and whether the whole run can be limited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: Option<ResourceLimits>,
     /// Why there could be no session at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     no_session: Option<Failure>,
@@ -112,6 +115,7 @@ fn examine() -> Result<Found, Failure> {
         complete: false,
         protections: Vec::new(),
         accept: Vec::new(),
+        limits: None,
         no_session: None,
         no_default_store,
     };
@@ -131,6 +135,7 @@ impl Diagnosis {
     fn fill(&mut self, survey: &Survey) {
         self.protections =
             survey.enforcement.protections().iter().map(|kept| finding(kept, &survey.causes)).collect();
+        self.limits = Some(survey.limits.clone());
         self.complete = !self.protections.iter().any(|finding| finding.kept_elsewhere);
         self.accept = self
             .protections

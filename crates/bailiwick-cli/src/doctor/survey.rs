@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use bailiwick::{Enforcement, Error, ErrorKind, Field, Protection, Session};
+use bailiwick::{Enforcement, Error, ErrorKind, Field, Protection, ResourceLimits, Session, SessionLimit};
 
 /// Accepting these opens what they close, so they are accepted only where they cannot be kept anyway.
 const OPENED_BY_ACCEPTING: [Protection; 2] = [Protection::Terminals, Protection::SharedMemory];
@@ -12,6 +12,7 @@ const OPENED_BY_ACCEPTING: [Protection; 2] = [Protection::Terminals, Protection:
 #[derive(Debug)]
 pub(super) struct Survey {
     pub(super) enforcement: Enforcement,
+    pub(super) limits: ResourceLimits,
     /// Why a protection that was not accepted at first is not kept.
     pub(super) causes: BTreeMap<Protection, String>,
 }
@@ -22,15 +23,19 @@ pub(super) async fn survey(store: &Path) -> Result<Survey, Error> {
         Protection::ALL.iter().copied().filter(|one| !OPENED_BY_ACCEPTING.contains(one)).collect();
     let mut causes = BTreeMap::new();
     loop {
-        let mut builder = Session::builder(store);
+        // Limits that a survey never meets: whether they can be kept is the question.
+        let mut builder = Session::builder(store).memory_max(1 << 40).processes_max(1 << 20);
+        for limit in SessionLimit::ALL {
+            builder = builder.accept_limit(*limit);
+        }
         for protection in &accepted {
             builder = builder.accept(*protection);
         }
         match builder.open().await {
             Ok(session) => {
-                let enforcement = session.enforcement().await;
+                let (enforcement, limits) = (session.enforcement().await, session.limits().await);
                 session.close().await?;
-                return Ok(Survey { enforcement, causes });
+                return Ok(Survey { enforcement, limits, causes });
             }
             Err(error) => {
                 let missing = missing(&error);

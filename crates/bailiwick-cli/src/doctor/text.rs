@@ -1,6 +1,6 @@
 //! The diagnosis in words.
 
-use bailiwick::{Layer, Protection};
+use bailiwick::{Layer, Protection, ResourceLimits, SessionLimitStanding};
 
 use super::Diagnosis;
 use crate::render::Colour;
@@ -40,6 +40,11 @@ impl Diagnosis {
             }
             lines.extend(finding.remedies.iter().map(|remedy| format!("      do:  {remedy}")));
         }
+        if let Some(limits) = &self.limits {
+            lines.push(String::new());
+            lines.push(colour.bold("Limits of a command here, as the kernel tells them inside:"));
+            lines.extend(limits_in_words(limits));
+        }
         lines.push(String::new());
         if let Some(failure) = &self.no_default_store {
             lines.push(format!("{} `run` needs `--store` here:", colour.doubtful("!")));
@@ -54,6 +59,22 @@ impl Diagnosis {
         });
         lines.join("\n") + "\n"
     }
+}
+
+/// The limits of each process, and whether there can be limits of a whole run.
+fn limits_in_words(limits: &ResourceLimits) -> Vec<String> {
+    let mut lines: Vec<String> = limits.processes.iter().map(|found| format!("  {found}")).collect();
+    for found in &limits.session {
+        let option = format!("--{}", found.limit.name());
+        lines.push(match &found.standing {
+            SessionLimitStanding::Kept { .. } => format!("  {option} can be kept, by a control group"),
+            SessionLimitStanding::NotKept { cause } => {
+                format!("  {option} cannot be kept: {} ({})", cause.text(), cause.name())
+            }
+            _ => format!("  {option}: not known"),
+        });
+    }
+    lines
 }
 
 /// Where it would be kept.
@@ -73,7 +94,9 @@ fn need(protection: Protection, layer: Layer) -> &'static str {
         Layer::Landlock if protection == Protection::Devices => {
             "Landlock for requests to devices (Linux 6.10, `landlock` among the `lsm=` of the boot line)"
         }
-        Layer::Landlock => "Landlock (Linux 6.2, `landlock` among the `lsm=` of the boot line)",
+        Layer::Landlock => {
+            "Landlock (Linux 6.2, or 5.19 with a mount view, `landlock` among the `lsm=` of the boot line)"
+        }
         Layer::Scope => "Landlock with scopes (Linux 6.12, `landlock` among the `lsm=` of the boot line)",
         Layer::Seccomp => "a filter of system calls (CONFIG_SECCOMP_FILTER, and a container that permits it)",
         Layer::Capabilities => "a way to drop capabilities (a container that permits `prctl`)",

@@ -31,6 +31,12 @@ cases! {
         assert_eq!(document["landlock"]["state"], "available");
         assert!(document["landlock"]["abi"].as_i64().unwrap() >= 6);
         assert_eq!(document["release"], rustix::system::uname().release().to_str().unwrap());
+        let limits = document["limits"]["processes"].as_array().unwrap();
+        let core = limits.iter().find(|limit| limit["resource"] == "core").unwrap();
+        assert_eq!((&core["source"], &core["read_back"]["hard"]), (&"default".into(), &0.into()));
+        let session = document["limits"]["session"].as_array().unwrap();
+        let states: Vec<_> = session.iter().map(|limit| limit["state"].as_str().unwrap()).collect();
+        assert!(states.len() == 2 && states.iter().all(|state| ["kept", "not-kept"].contains(state)), "{document}");
         assert!(document.get("no_session").is_none() && document.get("no_default_store").is_none());
         assert_eq!(below(&home(world)), Vec::<PathBuf>::new());
     }

@@ -100,7 +100,7 @@ cases! {
             assert_eq!(refused.json["fields"]["value"], value);
             assert!(!refused.stderr.contains('\u{1b}'), "{refused:?}");
             let known = refused.json["fields"]["known"].as_array().unwrap();
-            assert_eq!(known.len(), bailiwick::Protection::ALL.len());
+            assert_eq!(known.len(), bailiwick::Protection::ALL.len() + bailiwick::SessionLimit::ALL.len());
             for protection in bailiwick::Protection::ALL {
                 assert!(known.contains(&protection.name().into()));
                 assert!(refused.stderr.contains(&format!("`{}`", protection.name())), "{refused:?}");

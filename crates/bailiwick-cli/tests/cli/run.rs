@@ -193,6 +193,45 @@ cases! {
         assert!(!world.write_root().join("ran").exists());
     }
 
+    /// Kept, or refused with the cause and with the option that accepts it.
+    fn limits_of_the_whole_run(world: &World) {
+        requires!(Need::LandlockAbi6);
+        for (option, name, value) in
+            [("--memory-max", "memory-max", "67108864"), ("--processes-max", "processes-max", "64")]
+        {
+            let limited = Call::new(world, &[option, value]).script("echo ran");
+            if limited.code() != 0 {
+                limited.assert_refused("ERR_BAILIWICK_SESSION_LIMIT_UNAVAILABLE");
+                assert_eq!(limited.json["fields"]["limit"], name);
+                assert!(limited.json["fields"]["cause"].is_string(), "{limited:?}");
+                assert!(limited.stderr.contains(&format!("`--accept {name}`")), "{limited:?}");
+            }
+            let accepted = Call::new(world, &[option, value, "--accept", name]).script("echo ran");
+            assert_eq!(accepted.text(), "ran\n", "{accepted:?}");
+            for bad in ["", "many", "-1", "1k"] {
+                let option = format!("{option}={bad}");
+                let refused = Call::new(world, &[&option]).script("touch ran");
+                refused.assert_refused("ERR_BAILIWICK_CLI_LIMIT_INVALID");
+                assert_eq!(refused.json["fields"]["value"], bad);
+            }
+            Call::new(world, &[option, "3"]).script("touch ran").assert_refused("ERR_BAILIWICK_LIMIT_INVALID");
+        }
+        assert!(!world.write_root().join("ran").exists());
+    }
+
+    fn powers_of_root_are_named(world: &World) {
+        requires!(Need::LandlockAbi6);
+        let none = Call::new(world, &["--root-capabilities", "none"]).script("grep CapEff /proc/self/status");
+        assert_eq!(none.text().split_whitespace().last(), Some("0000000000000000"), "{none:?}");
+        let files = Call::new(world, &["--root-capabilities", "files"]).script("grep CapEff /proc/self/status");
+        if files.code() == 0 {
+            assert_eq!(files.text().split_whitespace().last(), Some("000000000000000b"), "{files:?}");
+        } else {
+            files.assert_refused("ERR_BAILIWICK_ROOT_CAPABILITIES_UNAVAILABLE");
+            assert!(["mount-view", "root"].contains(&files.json["fields"]["needs"].as_str().unwrap()));
+        }
+    }
+
     fn the_network_is_closed_unless_it_is_opened(world: &World) {
         requires!(Need::LandlockAbi6);
         let act = tool("act");

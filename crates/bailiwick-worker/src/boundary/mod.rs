@@ -3,6 +3,8 @@
 //! Order matters: `no_new_privs` comes first, since without it neither Landlock nor seccomp may be
 //! entered by a plain user; the filter comes last, since it forbids calls that the steps before need.
 
+mod capabilities;
+mod limits;
 mod mounts;
 mod probe;
 mod seccomp;
@@ -16,6 +18,8 @@ use crate::child::Failure;
 use crate::switches::{Switch, without};
 use crate::sys::{self, Errno, ResourceLimit};
 
+use capabilities::Ground;
+pub(crate) use limits::try_all as try_limits;
 pub(crate) use probe::{Place, named_socket, run as probe, try_roots};
 pub(crate) use seccomp::Instruction;
 pub(crate) use view::{
@@ -29,6 +33,8 @@ pub(crate) struct Circumstances {
     pub(crate) has_own_ipc: bool,
     /// Outside the roots, mounts are read-only.
     pub(crate) has_view: bool,
+    /// Root of the session is not root of the files.
+    pub(crate) has_user_namespace: bool,
 }
 
 fn at<T>(step: Step) -> impl Fn(Errno) -> Result<T, Failure> {
@@ -59,6 +65,11 @@ pub(crate) fn enter_grant(
     circumstances: Circumstances,
     ruleset: &OwnedFd,
 ) -> Result<Option<OwnedFd>, Failure> {
+    let ground = Ground {
+        has_mount_view: circumstances.has_view,
+        has_user_namespace: circumstances.has_user_namespace,
+    };
+    let kept = capabilities::kept(grant, ground)?;
     // A dump would be written by the kernel, beside all confinement of the program that crashed.
     if !without(Switch::Hygiene) {
         sys::set_limit(sys::CORE, ResourceLimit { soft: 0, hard: 0 }).or_else(at(Step::Limits))?;
@@ -67,7 +78,7 @@ pub(crate) fn enter_grant(
         sys::restrict_self(ruleset).or_else(at(Step::Landlock))?;
     }
     if !without(Switch::Capabilities) {
-        drop_capabilities().or_else(at(Step::Capabilities))?;
+        capabilities::drop_all_but(kept).or_else(at(Step::Capabilities))?;
     }
     if !without(Switch::Seccomp) {
         let sysv_ipc = grant.sysv_ipc || circumstances.has_own_ipc;
@@ -83,23 +94,4 @@ pub(crate) fn enter_grant(
         sys::install_filter(&program(false)).or_else(at(Step::Seccomp))?;
     }
     Ok(None)
-}
-
-/// Drops every capability, and the bounding set where that is permitted.
-///
-/// A plain user may not touch the bounding set. It need not: what exec could add to the permitted set
-/// is cut down to what it held before once `no_new_privs` is set (capabilities(7)).
-fn drop_capabilities() -> sys::Result<()> {
-    for capability in 0.. {
-        match sys::has_bounding(capability) {
-            // Past the last capability of this kernel.
-            Err(_) => break,
-            Ok(false) => {}
-            Ok(true) => match sys::drop_bounding(capability) {
-                Ok(()) | Err(Errno::PERM) => {}
-                Err(errno) => return Err(errno),
-            },
-        }
-    }
-    sys::clear_capabilities()
 }

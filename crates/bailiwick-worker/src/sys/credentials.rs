@@ -10,6 +10,7 @@ const PR_SET_DUMPABLE: usize = 4;
 const PR_SET_NAME: usize = 15;
 const PR_CAPBSET_READ: usize = 23;
 const PR_CAPBSET_DROP: usize = 24;
+const PR_GET_SECUREBITS: usize = 27;
 const PR_SET_CHILD_SUBREAPER: usize = 36;
 const PR_GET_CHILD_SUBREAPER: usize = 37;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
@@ -99,28 +100,36 @@ pub(crate) fn capabilities() -> Result<Capabilities> {
     })
 }
 
-fn capability_data(kept: u64) -> [CapabilityData; 2] {
-    let half = |bits: u64| {
-        let bits = u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
-        CapabilityData { effective: bits, permitted: bits, inheritable: 0 }
-    };
-    [half(kept), half(kept >> 32)]
-}
-
-/// Empties the effective, permitted, inheritable and ambient sets.
-pub(crate) fn clear_capabilities() -> Result<()> {
-    keep_capabilities(0)
-}
-
 /// Empties the inheritable and ambient sets, and the effective and permitted ones but for these bits, which must
 /// be permitted.
 pub(crate) fn keep_capabilities(kept: u64) -> Result<()> {
+    set_capabilities(Capabilities { effective: kept, permitted: kept, inheritable: 0 })
+}
+
+/// Sets the effective, permitted and inheritable sets, and empties the ambient one.
+pub(crate) fn set_capabilities(sets: Capabilities) -> Result<()> {
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0)?;
     let mut header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
-    let data = capability_data(kept);
+    let half = |shift: u32| {
+        let part = |set: u64| u32::try_from(set >> shift & u64::from(u32::MAX)).unwrap_or(0);
+        CapabilityData {
+            effective: part(sets.effective),
+            permitted: part(sets.permitted),
+            inheritable: part(sets.inheritable),
+        }
+    };
+    let data = [half(0), half(32)];
     // SAFETY: version 3 reads two data structures.
     unsafe { call(number::CAPSET, [(&raw mut header) as usize, data.as_ptr() as usize, 0, 0, 0, 0]) }
         .map(drop)
+}
+
+/// Whether this is root, and exec gives root its capabilities as usual.
+pub(crate) fn exec_favours_root() -> bool {
+    const NO_ROOT: usize = 1;
+    // SAFETY: no pointers, and the call cannot fail.
+    let user = unsafe { call(number::GETEUID, [0; 6]) };
+    user == Ok(0) && prctl(PR_GET_SECUREBITS, 0, 0).is_ok_and(|bits| bits & NO_ROOT == 0)
 }
 
 /// Whether a capability is in the bounding set; `EINVAL` past the last one.

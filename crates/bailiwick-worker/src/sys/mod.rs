@@ -23,9 +23,9 @@ pub(crate) use caller::{
 };
 pub(crate) use channel::{Channel, Received, UnixAddress, bind_abstract, poll, socket_pair};
 pub(crate) use credentials::{
-    Capabilities, capabilities, clear_capabilities, drop_bounding, has_bounding, install_filter,
-    keep_capabilities, no_new_privs, restrict_self, set_dumpable, set_name, set_no_new_privs, set_subreaper,
-    subreaper,
+    Capabilities, capabilities, drop_bounding, exec_favours_root, has_bounding, install_filter,
+    keep_capabilities, no_new_privs, restrict_self, set_capabilities, set_dumpable, set_name,
+    set_no_new_privs, set_subreaper, subreaper,
 };
 pub(crate) use file::*;
 pub(crate) use listen::{
@@ -33,8 +33,8 @@ pub(crate) use listen::{
 };
 pub(crate) use mount::*;
 pub(crate) use process::{
-    CLONE_PARENT, CORE, OPEN_FILES, ResourceLimit, Waited, clone_child, detach, exit_now, kill, limit,
-    pidfd_open, pidfd_signal, process_id, set_limit, setsid, user_and_group, wait,
+    CLONE_PARENT, CORE, OPEN_FILES, PROCESSES, ResourceLimit, Waited, clone_child, detach, exit_now, kill,
+    limit, pidfd_open, pidfd_signal, process_id, set_limit, setsid, user_and_group, wait,
 };
 pub(crate) use segment::{make_segment, reaches_segment};
 pub(crate) use signal::{SignalFd, block_all_signals, default_dispositions, set_mask, wait_for_child_signal};

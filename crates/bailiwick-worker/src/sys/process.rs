@@ -129,6 +129,8 @@ pub(crate) struct ResourceLimit {
 pub(crate) const OPEN_FILES: u32 = 7;
 /// RLIMIT_CORE.
 pub(crate) const CORE: u32 = 4;
+/// RLIMIT_NPROC.
+pub(crate) const PROCESSES: u32 = 6;
 
 /// Sets a limit of this process (`prlimit(2)` with pid 0).
 pub(crate) fn set_limit(resource: u32, value: ResourceLimit) -> Result<()> {

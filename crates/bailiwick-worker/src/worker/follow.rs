@@ -113,6 +113,12 @@ impl Worker {
     /// A reaper's channel closed. What it held becomes the worker's own, or waits again if it was `unread`.
     fn reaper_lost(&mut self, index: usize, unread: bool) -> Result<(), Stop> {
         let reaper = self.reapers.remove(index);
+        if reaper.holds == Holds::Starting
+            && let Some(epoch) = self.epochs.get_mut(&reaper.epoch)
+        {
+            // Perhaps no process can be made at all: a command that waits must hear of it some time.
+            epoch.attempts += 1;
+        }
         let Holds::Command(command) = reaper.holds else { return Ok(()) };
         let request = self.commands.get_mut(&command).and_then(|entry| entry.request.take());
         if let Some(request) = request.filter(|_| unread) {

@@ -205,7 +205,7 @@ impl Worker {
         let event = Event::decode(&message.bytes).map_err(|_| Stop::HostGone)?;
         epoch.socket = None;
         match event {
-            Event::Granted { epoch: named, mut findings, unusable, lacking, has_view } => {
+            Event::Granted { epoch: named, mut findings, unusable, limits, lacking, has_view } => {
                 let held = |is_so| if is_so { Outcome::Held } else { Outcome::Broken };
                 let orphans = held(sys::subreaper() == Ok(true));
                 findings.push(Finding { probe: Probe::Orphans, outcome: orphans, errno: 0 });
@@ -215,7 +215,9 @@ impl Worker {
                     None => {
                         epoch.findings = Some(findings.clone());
                         epoch.launcher.iter_mut().for_each(|launcher| launcher.ready = true);
-                        self.tell(&Event::Granted { epoch: named, findings, unusable, lacking, has_view })?;
+                        let granted =
+                            Event::Granted { epoch: named, findings, unusable, limits, lacking, has_view };
+                        self.tell(&granted)?;
                         self.provide(number, 0)
                     }
                     Some(before) if *before == findings => {

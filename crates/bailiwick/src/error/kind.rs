@@ -157,8 +157,17 @@ kinds! {
         "A variable of the environment has an empty name, a name with `=`, or a NUL byte.",
         "Leave the variable out or change it; its index and name are in the fields, its value is never shown.";
     LimitInvalid "ERR_BAILIWICK_LIMIT_INVALID" retry(false) ran(Nothing)
-        "A resource limit is named twice, or its soft value is above its hard value.",
-        "Give each resource once, soft value at most the hard value.";
+        "A resource limit is named twice, has a soft value above its hard value, permits memory images, or leaves less than a session needs for itself.",
+        "Give each resource once, soft value at most the hard value; the message says what else.";
+    LimitNotKept "ERR_BAILIWICK_LIMIT_NOT_KEPT" retry(false) ran(Nothing)
+        "The kernel does not let commands have a resource limit, or shows another one inside the confinement than was set.",
+        "Ask for at most the hard limit of the host process; resource, values and the kernel's answer are in the fields.";
+    SessionLimitUnavailable "ERR_BAILIWICK_SESSION_LIMIT_UNAVAILABLE" retry(false) ran(Nothing)
+        "This host cannot limit the memory or the processes of a whole session: no control group can be had for it.",
+        "Give this process a control group with the controllers that the fields name, or accept by name that the limit is not kept.";
+    RootCapabilitiesUnavailable "ERR_BAILIWICK_ROOT_CAPABILITIES_UNAVAILABLE" retry(false) ran(Nothing)
+        "Commands cannot keep root's powers over files here: the host process is not root, or there is no mount view that keeps them inside the roots.",
+        "Keep none of them, and grant directories of the user of the host process.";
     CommandInvalid "ERR_BAILIWICK_COMMAND_INVALID" retry(false) ran(Nothing)
         "The program of a command is empty, an argument holds a NUL byte, or a directory was given as a standard stream.",
         "Change the argument at the index in the fields.";

@@ -93,6 +93,47 @@ impl Limit {
     }
 }
 
+/// A limit of all processes of a session together, kept by a control group (cgroup v2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum SessionLimit {
+    /// Memory, in bytes: of programs, of the kernel on their behalf, and of files in memory that they made. Swap is not
+    /// used beside it, where the kernel counts that.
+    MemoryMax,
+    /// Processes and threads. The session's own count too: about five, and one for each command that runs.
+    ProcessesMax,
+}
+
+impl SessionLimit {
+    /// Every one.
+    pub const ALL: &'static [Self] = &[Self::MemoryMax, Self::ProcessesMax];
+
+    /// The name, in kebab-case.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MemoryMax => "memory-max",
+            Self::ProcessesMax => "processes-max",
+        }
+    }
+
+    /// The limit with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|limit| limit.name() == name)
+    }
+
+    /// The least that a session needs for itself, generously: keeper, worker, launchers and idle reapers.
+    #[must_use]
+    pub fn least(self) -> u64 {
+        match self {
+            Self::MemoryMax => 16 << 20,
+            Self::ProcessesMax => 16,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

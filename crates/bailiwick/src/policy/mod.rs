@@ -10,13 +10,13 @@ mod protection;
 mod read;
 mod shape;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde::Serialize;
 
 pub use environment::Environment;
-pub use limit::{Limit, Resource};
+pub use limit::{Limit, Resource, SessionLimit};
 pub use protection::{Layer, Protection};
 pub use read::{ReadPurpose, ReadScope, Readable};
 
@@ -35,6 +35,31 @@ pub enum Network {
     /// The internet families too. What a command asks of a daemon that listens on the loopback interface is
     /// then beyond every write boundary.
     Allow,
+}
+
+/// What commands keep of root's powers, in a session whose host process is root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum RootCapabilities {
+    /// Nothing: commands of root write only what belongs to root, or what its mode opens to it.
+    #[default]
+    None,
+    /// The powers over files (`CAP_CHOWN`, `CAP_DAC_OVERRIDE`, `CAP_FOWNER`): commands write in the roots whoever owns what
+    /// is there, and read every file of the host that they are shown. Needs the layer [`Layer::MountView`], without which
+    /// they would change modes and owners everywhere.
+    Files,
+}
+
+impl RootCapabilities {
+    /// The name, in kebab-case.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Files => "files",
+        }
+    }
 }
 
 /// What the caller asks for. Nothing in it has been checked.
@@ -59,6 +84,14 @@ pub struct Policy {
     pub accept: BTreeSet<Protection>,
     /// Resource limits of each command, in the caller's order.
     pub limits: Vec<Limit>,
+    /// Limits of the whole session, all its processes together.
+    pub session_limits: BTreeMap<SessionLimit, u64>,
+    /// Limits of the whole session without which it opens all the same where this host cannot keep them.
+    pub accept_limits: BTreeSet<SessionLimit>,
+    /// The control group below which the session's own is made, for its limits; the group of this process without it.
+    pub group_parent: Option<PathBuf>,
+    /// What commands keep of root's powers.
+    pub root_capabilities: RootCapabilities,
 }
 
 impl Policy {

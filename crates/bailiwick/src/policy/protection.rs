@@ -70,7 +70,7 @@ protections! {
     SharedMemory "shared-memory" required(true)
         "No System V shared memory, semaphore or message queue of the host is reached.";
     Privileges "privileges" required(true)
-        "No command holds a capability or gains one from a set-id program, whatever user it runs as.";
+        "No command holds a capability that the policy does not name, or gains one from a set-id program, whatever user it runs as.";
     KernelInterfaces "kernel-interfaces" required(true)
         "No mount, namespace, keyring, program in the kernel, ring of asynchronous calls or foreign call number is used.";
     HostControls "host-controls" required(true)

@@ -1,11 +1,11 @@
 //! What can be refused from the value alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::{Limit, Policy, ReadPurpose};
+use super::{Limit, Policy, ReadPurpose, Resource, SessionLimit};
 use crate::error::{Error, ErrorKind, Quoted};
 
 /// Bytes of the longest path that a system call takes: `PATH_MAX` is 4096 with the closing NUL.
@@ -146,11 +146,36 @@ fn check_limits(limits: &[Limit]) -> Result<(), Error> {
                 "give each resource once",
             );
         }
+        if limit.resource == Resource::Core && limit.hard != 0 {
+            return refused(
+                format!("limit {index} permits memory images (`core`), which no command may leave"),
+                "leave it out: the limit is 0 always, since the kernel writes an image beside every confinement",
+            );
+        }
         if limit.soft > limit.hard {
             return refused(
                 format!("limit {index} has a soft value above its hard value: {name}"),
                 "give a soft value that is at most the hard value",
             );
+        }
+    }
+    Ok(())
+}
+
+fn check_session_limits(limits: &BTreeMap<SessionLimit, u64>) -> Result<(), Error> {
+    for (limit, value) in limits {
+        let (name, least) = (limit.name(), limit.least());
+        if *value < least {
+            return Err(Error::new(
+                ErrorKind::LimitInvalid,
+                format!(
+                    "the limit `{name}` of the session leaves less than the session needs for itself: {value}"
+                ),
+            )
+            .text("limit", name)
+            .number("value", *value)
+            .number("least", least)
+            .hint(format!("give at least {least}")));
         }
     }
     Ok(())
@@ -187,7 +212,8 @@ impl Policy {
     /// Checks what is no path, for the guard, which reports every faulty root by itself.
     pub(crate) fn check_rest(&self) -> Result<(), Error> {
         check_environment(self.env.iter())?;
-        check_limits(&self.limits)
+        check_limits(&self.limits)?;
+        check_session_limits(&self.session_limits)
     }
 }
 
@@ -268,6 +294,9 @@ mod tests {
         .unwrap();
         let twice = with(vec![Limit::of(Resource::Core, 0), Limit::of(Resource::Core, 1)]).unwrap_err();
         assert_eq!(twice.kind(), ErrorKind::LimitInvalid);
+        let images = with(vec![Limit { resource: Resource::Core, soft: 0, hard: 1 }]).unwrap_err();
+        assert_eq!(images.kind(), ErrorKind::LimitInvalid);
+        assert_eq!(images.field("resource"), Some(&Field::Text("core".into())));
         let above = with(vec![Limit { resource: Resource::Cpu, soft: 2, hard: 1 }]).unwrap_err();
         assert_eq!(above.kind(), ErrorKind::LimitInvalid);
         assert_eq!(above.field("resource"), Some(&Field::Text("cpu".into())));

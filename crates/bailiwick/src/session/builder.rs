@@ -6,19 +6,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bailiwick_wire::{Event, Request};
+use bailiwick_wire::{Event, Request, Step};
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::oneshot;
 
 use super::check::issue;
+use super::refused::not_confined;
 use super::state::{Shared, unexpected, worker_lost};
-use super::{Active, Session, launch, replace};
+use super::{Active, Session, launch, limits, replace};
 use crate::error::{Error, ErrorKind, SystemCall};
 use crate::guard::{self, LinkSearch, ProtectedSet, ProtectedSetBuilder, Searched, Verdict};
 use crate::identity::PinnedDir;
-use crate::policy::{Limit, Network, Policy, Protection, ReadScope};
+use crate::policy::{Limit, Network, Policy, Protection, ReadScope, RootCapabilities, SessionLimit};
 use crate::store::{StoreDir, StorePlace};
-use crate::worker::{self, Image, TemporaryDir, scope_ruleset};
+use crate::worker::{self, Image, SessionGroup, TemporaryDir, scope_ruleset};
 
 /// Time after which `close` reports what it could not end.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
@@ -159,6 +160,16 @@ impl SessionBuilder {
         self
     }
 
+    /// Says what commands keep of root's powers where this process is root. By default nothing, so that they cannot write
+    /// in a tree that belongs to somebody else.
+    ///
+    /// Keeping the powers over files needs a view of mounts of the session's own, and refuses where there is none, or where
+    /// this process is not root.
+    pub fn root_capabilities(mut self, kept: RootCapabilities) -> Self {
+        self.policy.root_capabilities = kept;
+        self
+    }
+
     /// Accepts that a protection is not kept, so that its absence does not refuse the session.
     ///
     /// Two of them close what some programs need, and accepting them opens it: `terminals` (a command may
@@ -168,9 +179,44 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets a resource limit of each command.
+    /// Sets a resource limit of each process of each command, at most the hard limit that this process has.
+    ///
+    /// Without one, commands have the limits of this process on the size of files, on processes and on open files.
+    /// The limit on memory images (`core`) is 0 always, for good: the kernel writes them beside every confinement.
+    /// [`Session::limits`] tells what the kernel made of it.
     pub fn limit(mut self, limit: Limit) -> Self {
         self.policy.limits.push(limit);
+        self
+    }
+
+    /// Limits the memory of the whole session, in bytes. What goes beyond it ends a process of the session.
+    ///
+    /// It is kept by a control group (cgroup v2) that is made for the session, below the one of this process, and
+    /// removed when the session has ended. Where that cannot be had, the session is refused with the cause.
+    pub fn memory_max(mut self, bytes: u64) -> Self {
+        self.policy.session_limits.insert(SessionLimit::MemoryMax, bytes);
+        self
+    }
+
+    /// Limits how many processes and threads the whole session has at a time, its own among them: about five, and one
+    /// for each command that runs. It binds root too. Kept as [`memory_max`](Self::memory_max) is.
+    pub fn processes_max(mut self, count: u64) -> Self {
+        self.policy.session_limits.insert(SessionLimit::ProcessesMax, count);
+        self
+    }
+
+    /// Accepts that a limit of the whole session is not kept, so that its absence does not refuse the session.
+    /// [`Session::limits`] tells whether it is.
+    pub fn accept_limit(mut self, limit: SessionLimit) -> Self {
+        self.policy.accept_limits.insert(limit);
+        self
+    }
+
+    /// Sets the control group below which the session's own is made: a directory of a cgroup v2 file system. Without it,
+    /// it is made below the group of this process, which the kernel permits for memory only while that group holds no
+    /// process of its own, or is the topmost.
+    pub fn group_parent(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.policy.group_parent = Some(directory.into());
         self
     }
 
@@ -240,7 +286,7 @@ impl SessionBuilder {
     /// # Errors
     /// Nothing ran, and neither a worker nor a store that was not there before is left: what [`guard::issue`] says of roots and protected objects;
     /// `StoreInvalid`, `StoreLocked`, `StoreNotAccessible`; `TempDir`; `PlatformUnsupported`; `WorkerStart`;
-    /// `GrantFailed`; `ProtectionUnavailable` with every protection that this host cannot keep.
+    /// `GrantFailed`; `LimitNotKept`; `ProtectionUnavailable` with every protection that this host cannot keep.
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O and time enabled.
@@ -268,7 +314,9 @@ impl SessionBuilder {
         };
         let grant = granted?;
         let grant = Arc::new(grant);
-        let (keeper, link) = worker::start(self.image, &temporary, self.policy.network)?;
+        let host_limits = limits::of_host();
+        let mut group = SessionGroup::for_session(&self.policy)?;
+        let (keeper, link) = worker::start(self.image, &temporary, self.policy.network, group.made())?;
         let (shared, ready) = Shared::new(link, keeper);
         tokio::spawn(Arc::clone(&shared).follow());
 
@@ -276,10 +324,11 @@ impl SessionBuilder {
         let undo = Undo(Some(Arc::clone(&shared)));
         let set_up = async {
             set_up(&shared, ready).await?;
-            replace::establish(&shared, &grant, &store, &temporary).await
+            group.confirm(&self.policy)?;
+            replace::establish(&shared, &grant, &store, &temporary, &host_limits).await
         };
-        let (epoch, enforcement) = match set_up.await {
-            Ok(enforcement) => enforcement,
+        let (epoch, found) = match set_up.await {
+            Ok(found) => found,
             Err(error) => {
                 drop(undo);
                 // So that nothing is left when the error is seen; the error is the same if it takes longer.
@@ -296,7 +345,8 @@ impl SessionBuilder {
             active: tokio::sync::RwLock::new(Active {
                 epoch,
                 grant,
-                enforcement,
+                enforcement: found.enforcement,
+                limits: found.limits.with_session(group.into_limits()),
                 asked: epoch,
                 unanswered: None,
             }),
@@ -304,7 +354,7 @@ impl SessionBuilder {
             store,
             temporary,
             null,
-            open_files: launch::own_open_files(),
+            host_limits,
             close_deadline: self.close_deadline,
         })
     }
@@ -319,6 +369,7 @@ async fn set_up(shared: &Shared, ready: oneshot::Receiver<Event>) -> Result<(), 
     shared.link.send(&request, &[scope.as_fd()]).map_err(|error| worker_lost().source(error))?;
     match ready.await.map_err(|_| not_started())? {
         Event::Ready { version, .. } if version == bailiwick_wire::VERSION => Ok(()),
+        Event::OpenFailed { step: Step::Landlock, errno } => Err(not_confined(Step::Landlock, errno)),
         Event::OpenFailed { step, errno } => Err(not_started()
             .text("step", format!("{step:?}"))
             .number("errno", errno)

@@ -74,7 +74,7 @@ async fn start(mut command: Command<'_>, default: &Kind, active: &Active) -> Res
         program: command.program.as_bytes().to_vec(),
         args: std::iter::once(&command.program).chain(&command.args).map(|a| a.as_bytes().to_vec()).collect(),
         env: environment.iter().map(|(name, value)| variable(name, value)).collect(),
-        limits: limits(session, active),
+        limits: active.limits.to_wire(),
         directory: place.as_os_str().as_bytes().to_vec(),
     };
     let size = Size::of(&spawn);
@@ -210,13 +210,6 @@ impl Size {
         });
         Self { total, too_long }
     }
-}
-
-fn limits(session: &Session, active: &Active) -> Vec<bailiwick_wire::Limit> {
-    let wire = |resource: u32, soft, hard| bailiwick_wire::Limit { resource, soft, hard };
-    let asked = active.grant.policy().limits.iter().map(|l| wire(l.resource.number(), l.soft, l.hard));
-    // The worker raised its own limit on open files; commands get back what this process has.
-    session.open_files.iter().map(|l| wire(l.resource.number(), l.soft, l.hard)).chain(asked).collect()
 }
 
 fn environment(session: &Session, active: &Active, command: &Command<'_>, directory: &Path) -> Environment {
@@ -384,6 +377,11 @@ fn not_started(
             ErrorKind::SessionClosed,
             "the grant of the command takes no more commands: the session is closing, or its launchers were killed",
         ),
+        (Step::Launcher | Step::Fork, _) => Error::new(
+            ErrorKind::CommandStart,
+            format!("cannot start {program}: no process could be made for it"),
+        )
+        .hint("a limit on processes may be reached, the session's or the host's: end some of what runs"),
         (step, _) => Error::new(ErrorKind::CommandStart, format!("cannot start {program}: {step:?}")),
     };
     let error = error.path("program", &command.program).text("step", format!("{step:?}"));
@@ -515,17 +513,6 @@ impl Reading {
 
 fn read_failed(error: std::io::Error) -> Error {
     Error::new(ErrorKind::Io, "cannot read the output of a command").ran_something().source(error)
-}
-
-/// For the session's own use of the open-files limit.
-pub(super) fn own_open_files() -> Option<crate::policy::Limit> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let unlimited = crate::policy::Limit::UNLIMITED;
-    Some(crate::policy::Limit {
-        resource: crate::policy::Resource::OpenFiles,
-        soft: limit.current.unwrap_or(unlimited),
-        hard: limit.maximum.unwrap_or(unlimited),
-    })
 }
 
 /// Names of variables that a session sets itself.

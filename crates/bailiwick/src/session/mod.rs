@@ -7,8 +7,10 @@ mod child;
 mod close;
 mod command;
 mod launch;
+mod limits;
 mod mark;
 mod outside;
+mod refused;
 mod replace;
 mod state;
 mod stdio;
@@ -22,6 +24,7 @@ pub use capture::Captured;
 pub use child::{Child, ChildStderr, ChildStdin, ChildStdout, CommandId, Output, Process};
 pub use close::{CloseReport, ClosedProcess, Ending};
 pub use command::Command;
+pub use limits::{LimitInForce, LimitSource, ReadBack, ResourceLimits};
 pub use mark::Mark;
 pub use replace::{Replace, WhenBusy};
 pub use stdio::Stdio;
@@ -39,6 +42,7 @@ struct Active {
     epoch: u32,
     grant: Arc<Grant>,
     enforcement: Enforcement,
+    limits: ResourceLimits,
     /// The highest epoch that the worker was asked for.
     asked: u32,
     /// An epoch that it was asked for by a replacement that was dropped before the answer came.
@@ -65,8 +69,8 @@ pub struct Session {
     temporary: Arc<TemporaryDir>,
     /// Everything opened for reading and writing that commands without one get: `/dev/null`.
     null: std::os::fd::OwnedFd,
-    /// The limit on open files that commands get where the policy sets none.
-    open_files: Option<Limit>,
+    /// The limits of this process that commands get where the policy sets none.
+    host_limits: Vec<Limit>,
     close_deadline: Duration,
 }
 
@@ -92,6 +96,16 @@ impl Session {
     /// What the grant in force keeps, and what it does not.
     pub async fn enforcement(&self) -> Enforcement {
         self.active.read().await.enforcement.clone()
+    }
+
+    /// The resource limits that commands have under the grant in force, as they were read back from the kernel inside
+    /// the confinement.
+    ///
+    /// Every command has a limit of 0 on memory images, for good, and the limits of this process, as they were when
+    /// the session was opened, on the size of files, on processes and on open files, where the policy asks for no
+    /// others.
+    pub async fn limits(&self) -> ResourceLimits {
+        self.active.read().await.limits.clone()
     }
 
     /// The write roots in force, as canonical paths; nested ones have collapsed into the outermost.

@@ -13,13 +13,15 @@ use tokio::sync::oneshot;
 
 use super::Session;
 use super::check::{check, issue};
+use super::limits::{self, LimitSource, ResourceLimits};
+use super::refused::not_confined;
 use super::state::{Progress, Shared, unexpected, worker_lost};
 use crate::error::{Error, ErrorKind, Field, Quoted, Ran, SystemCall};
 use crate::guard::Grant;
 use crate::identity::PinnedDir;
-use crate::policy::{Protection, ReadScope};
+use crate::policy::{Limit, Protection, ReadScope, RootCapabilities};
 use crate::store::StoreDir;
-use crate::worker::{Enforcement, TemporaryDir, grant_ruleset};
+use crate::worker::{Enforcement, TemporaryDir, grant_ruleset, landlock_shortfall};
 
 /// What the worker will say of a grant.
 pub(super) type Answer = oneshot::Receiver<Event>;
@@ -107,24 +109,28 @@ impl<'s> Replace<'s> {
             active.unanswered = None;
         }
         let grant = Arc::new(grant);
+        let asked = limits::asked(&policy.limits, &session.host_limits);
         let mut tries = TRIES;
-        let (epoch, enforcement) = loop {
+        let (epoch, found) = loop {
             // Never a number that was used before, by whatever came to nothing: what the worker made for that
             // would be taken for this grant's.
             active.asked += 1;
             let epoch = active.asked;
-            let answer = ask(&session.shared, epoch, &grant, &session.store, &session.temporary)?;
+            let answer = ask(&session.shared, epoch, &grant, &session.store, &session.temporary, &asked)?;
             let (_, answer) = active.unanswered.insert((epoch, answer));
             let answered = answer.await;
             active.unanswered = None;
-            if let Some(enforcement) = conclude(&session.shared, epoch, &grant, answered, &mut tries).await? {
-                break (epoch, enforcement);
+            let concluded = conclude(&session.shared, epoch, &grant, &asked, answered, &mut tries).await?;
+            if let Some(found) = concluded {
+                break (epoch, found);
             }
         };
         retire(&session.shared, active.epoch);
         active.epoch = epoch;
         active.grant = grant;
-        active.enforcement = enforcement;
+        active.enforcement = found.enforcement;
+        let of_session = std::mem::take(&mut active.limits.session);
+        active.limits = found.limits.with_session(of_session);
         tracing::info!(epoch, roots = active.grant.roots().len(), "write roots replaced");
         Ok(())
     }
@@ -187,18 +193,26 @@ fn retire(shared: &Shared, epoch: u32) {
     drop(shared.link.send(&Request::Retire { epoch }, &[]));
 }
 
+/// What the worker found out about a grant.
+pub(super) struct Established {
+    pub(super) enforcement: Enforcement,
+    pub(super) limits: ResourceLimits,
+}
+
 /// Has the worker confine itself to a grant, and judges what it found.
 pub(super) async fn establish(
     shared: &Shared,
     grant: &Arc<Grant>,
     store: &StoreDir,
     temporary: &TemporaryDir,
-) -> Result<(u32, Enforcement), Error> {
+    host_limits: &[Limit],
+) -> Result<(u32, Established), Error> {
+    let asked = limits::asked(&grant.policy().limits, host_limits);
     let mut tries = TRIES;
     for epoch in 1.. {
-        let answer = ask(shared, epoch, grant, store, temporary)?.await;
-        if let Some(enforcement) = conclude(shared, epoch, grant, answer, &mut tries).await? {
-            return Ok((epoch, enforcement));
+        let answer = ask(shared, epoch, grant, store, temporary, &asked)?.await;
+        if let Some(found) = conclude(shared, epoch, grant, &asked, answer, &mut tries).await? {
+            return Ok((epoch, found));
         }
     }
     Err(unexpected())
@@ -213,13 +227,14 @@ async fn conclude(
     shared: &Shared,
     epoch: u32,
     grant: &Arc<Grant>,
+    asked: &[(Limit, LimitSource)],
     answer: Result<Event, oneshot::error::RecvError>,
     tries: &mut usize,
-) -> Result<Option<Enforcement>, Error> {
+) -> Result<Option<Established>, Error> {
     let has_view = matches!(answer, Ok(Event::Granted { has_view: true, .. }));
-    let enforcement = judge(shared, epoch, grant, answer)?;
+    let found = judge(shared, epoch, grant, asked, answer)?;
     if !has_view || grant.take_view().inspect_err(|_| retire(shared, epoch))? {
-        return Ok(Some(enforcement));
+        return Ok(Some(found));
     }
     retire(shared, epoch);
     *tries -= 1;
@@ -242,6 +257,7 @@ fn ask(
     grant: &Grant,
     store: &StoreDir,
     temporary: &TemporaryDir,
+    limits: &[(Limit, LimitSource)],
 ) -> Result<Answer, Error> {
     let policy = grant.policy();
     let mut directories: Vec<_> = grant.roots().iter().map(PinnedDir::as_fd).collect();
@@ -268,6 +284,8 @@ fn ask(
         handled,
         host_pid: std::process::id(),
         sentinel: crate::store::SENTINEL.as_bytes().to_vec(),
+        limits: limits.iter().map(|(limit, _)| limits::wire(limit)).collect(),
+        keep_files_capabilities: policy.root_capabilities == RootCapabilities::Files,
     });
     let descriptors =
         [ruleset.as_fd(), store.run_dir().as_fd(), temporary.directory().as_fd(), plan.as_fd(), host.as_fd()];
@@ -315,6 +333,12 @@ fn unusable(grant: &Grant, found: &Unusable) -> Error {
         .number("errno", found.errno)
         .hint(hint)
         .source(answer);
+    let keeps_none = grant.policy().root_capabilities == RootCapabilities::None;
+    let error = if found.by_mode && keeps_none && rustix::process::geteuid().is_root() {
+        error.hint("or let commands keep root's powers over files: root capabilities `files`, where there is a mount view")
+    } else {
+        error
+    };
     match root.map(|root| root.fs_type()) {
         Some(Some(fs_type)) => error.text("fs_type", fs_type),
         _ => error,
@@ -326,22 +350,24 @@ fn judge(
     shared: &Shared,
     epoch: u32,
     grant: &Grant,
+    asked: &[(Limit, LimitSource)],
     answer: Result<Event, oneshot::error::RecvError>,
-) -> Result<Enforcement, Error> {
+) -> Result<Established, Error> {
     let policy = grant.policy();
     match answer.map_err(|_| worker_lost())? {
-        Event::Granted { findings, unusable: roots, lacking, .. } => {
+        Event::Granted { findings, unusable: roots, limits: found, lacking, .. } => {
             let enforcement = Enforcement::judge(policy, &findings, &lacking);
             tracing::debug!(epoch, ?findings, "the worker is confined");
             if let Err(error) = enforcement.require(policy) {
                 retire(shared, epoch);
-                return Err(error);
+                return Err(landlock_shortfall(error));
             }
             if let Some(first) = roots.first() {
                 retire(shared, epoch);
                 return Err(unusable(grant, first));
             }
-            Ok(enforcement)
+            let limits = limits::judge(asked, &found).inspect_err(|_| retire(shared, epoch))?;
+            Ok(Established { enforcement, limits })
         }
         Event::GrantFailed { step: Step::MountIdentity, root: Some(root), .. } => {
             let root = usize::try_from(root).ok().and_then(|position| grant.roots().get(position));
@@ -358,16 +384,7 @@ fn judge(
             .hint("somebody renames or mounts there right now: try again when that is over")
             .retry(true))
         }
-        Event::GrantFailed { step, errno, .. } => {
-            let error =
-                Error::new(ErrorKind::GrantFailed, format!("the worker could not confine itself: {step:?}"))
-                    .text("step", format!("{step:?}"));
-            Err(if errno == 0 {
-                error
-            } else {
-                error.number("errno", errno).source(std::io::Error::from_raw_os_error(errno))
-            })
-        }
+        Event::GrantFailed { step, errno, .. } => Err(not_confined(step, errno)),
         _ => Err(unexpected()),
     }
 }

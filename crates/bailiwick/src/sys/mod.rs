@@ -1,6 +1,7 @@
 //! The only `unsafe` of the crate.
 #![expect(unsafe_code, reason = "tokio cannot know that a descriptor stays open; its owner here does")]
 
+pub(crate) mod landlock;
 pub(crate) mod mount;
 #[cfg(test)]
 pub(crate) mod unshared;

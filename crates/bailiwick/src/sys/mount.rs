@@ -181,6 +181,6 @@ pub(crate) fn uuid(fd: impl AsFd) -> Result<Option<[u8; 16]>> {
     }
 }
 
-fn last_errno() -> Errno {
+pub(super) fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

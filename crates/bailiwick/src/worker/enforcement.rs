@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use bailiwick_wire::{Finding, Lacking, Outcome, Part, Probe};
+use bailiwick_wire::{Finding, Lacking, Outcome, Part, Probe, Step};
 use serde::Serialize;
 
+use super::cause::{Cause, Mechanism, Settings, cause_of};
 use crate::error::{Error, ErrorKind, Field};
 use crate::policy::{Layer, Network, Policy, Protection};
 
@@ -385,10 +386,36 @@ fn lack(lacking: &Lacking) -> String {
         Part::OwnTerminals => "this host permits no terminals of the session's own",
         Part::OwnSharedMemory => "this host permits no shared memory of the grant's own",
     };
-    match lacking.errno {
-        0 => format!("{part} ({:?})", lacking.step),
+    let answer = match lacking.errno {
+        0 => return format!("{part} ({:?})", lacking.step),
         errno => format!("{part} ({:?}: {})", lacking.step, std::io::Error::from_raw_os_error(errno)),
+    };
+    match mechanism(lacking).map(|mechanism| cause_of(mechanism, lacking.errno, &Settings::read())) {
+        None => answer,
+        Some(Cause { word, setting: None }) => format!("{answer}, {}", word.name()),
+        Some(Cause { word, setting: Some((name, value)) }) => {
+            format!("{answer}, {} by `{name}` = {value}", word.name())
+        }
     }
+}
+
+/// What failed where namespaces or the view did. None for parts of a view, which do without.
+fn mechanism(lacking: &Lacking) -> Option<Mechanism> {
+    match (lacking.part, lacking.step) {
+        // Whoever may make the others without it makes none of users.
+        (Part::Namespaces, Step::Namespaces) if is_administrator() => Some(Mechanism::Namespace),
+        (Part::Namespaces, Step::Namespaces | Step::UserMap) => Some(Mechanism::UserNamespace),
+        (Part::View, Step::Namespaces) => Some(Mechanism::Namespace),
+        (Part::View, Step::MountPrivate | Step::MountHidden) => Some(Mechanism::Mount),
+        (Part::View, Step::MountRoot | Step::MountReadOnly) => Some(Mechanism::MountAttributes),
+        _ => None,
+    }
+}
+
+/// Whether this process has CAP_SYS_ADMIN, by which the worker decides whether it needs a user namespace.
+fn is_administrator() -> bool {
+    rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
 }
 
 fn broken(probe: Probe, errno: i32) -> String {

@@ -13,15 +13,9 @@ use landlock::{
 use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use rustix::io::Errno;
 
+use super::cause::landlock_missing;
 use crate::error::{Error, ErrorKind, SystemCall};
 use crate::guard::ReadPin;
-
-fn unsupported(what: &'static str, source: landlock::RulesetError) -> Error {
-    Error::new(ErrorKind::PlatformUnsupported, format!("cannot confine commands: {what}"))
-        .text("needs", "Landlock")
-        .hint("run on Linux 6.12 or newer with Landlock enabled at boot (`lsm=` must name it), outside of a container profile that blocks it")
-        .source(source)
-}
 
 /// The ruleset that all commands of a session share: signals and abstract sockets stop at it (Landlock
 /// ABI 6, Linux 6.12). Where the kernel has no scopes the ruleset restricts nothing, and the probes find
@@ -43,7 +37,7 @@ pub(crate) fn scope() -> Result<OwnedFd, Error> {
         .and_then(|ruleset| ruleset.scope(Scope::AbstractUnixSocket | Scope::Signal))
         .and_then(Ruleset::create)
         .or_else(|_| refer().and_then(Ruleset::create))
-        .map_err(|error| unsupported("this kernel takes no Landlock ruleset", error))?;
+        .map_err(landlock_missing)?;
     let ruleset = match open("/")? {
         Some(root) => {
             ruleset.add_rule(PathBeneath::new(root.as_fd(), AccessFs::Refer)).map_err(rule_failed)?
@@ -58,18 +52,12 @@ fn rule_failed(error: landlock::RulesetError) -> Error {
 }
 
 fn descriptor(ruleset: RulesetCreated) -> Result<OwnedFd, Error> {
-    Option::<OwnedFd>::from(ruleset).ok_or_else(|| {
-        Error::new(
-            ErrorKind::PlatformUnsupported,
-            "cannot confine commands: this kernel takes no Landlock ruleset",
-        )
-        .text("needs", "Landlock")
-        .hint("run on Linux 6.12 or newer with Landlock enabled at boot")
-    })
+    Option::<OwnedFd>::from(ruleset).ok_or_else(|| landlock_missing("the ruleset has no descriptor"))
 }
 
-/// A ruleset that handles the rights of ABI 5 (Linux 6.10), else those of ABI 3 (6.2). Below the latter
-/// `truncate` of a file outside the roots is not governed, and content is not protected: that is no choice.
+/// A ruleset that handles the rights of ABI 5 (Linux 6.10), else those of ABI 3 (6.2), else of ABI 2 (5.19). The last does
+/// not govern `truncate` of a file outside the roots: a mount view does, and where there is none, the probes find that
+/// content is not kept. Below it files cannot be moved between directories of a root.
 ///
 /// Each set is tried by making a ruleset, since a kernel may claim a version whose rights it refuses.
 fn create() -> Result<(BitFlags<AccessFs>, RulesetCreated), Error> {
@@ -79,18 +67,14 @@ fn create() -> Result<(BitFlags<AccessFs>, RulesetCreated), Error> {
             .handle_access(rights)
             .and_then(Ruleset::create)
     };
-    let newest = AccessFs::from_all(ABI::V5);
-    if let Ok(ruleset) = with(newest) {
-        return Ok((newest, ruleset));
+    for abi in [ABI::V5, ABI::V3] {
+        let rights = AccessFs::from_all(abi);
+        if let Ok(ruleset) = with(rights) {
+            return Ok((rights, ruleset));
+        }
     }
-    let oldest = AccessFs::from_all(ABI::V3);
-    match with(oldest) {
-        Ok(ruleset) => Ok((oldest, ruleset)),
-        Err(error) => Err(unsupported(
-            "this kernel's Landlock cannot refuse `truncate`, which needs ABI 3 (Linux 6.2)",
-            error,
-        )),
-    }
+    let oldest = AccessFs::from_all(ABI::V2);
+    with(oldest).map(|ruleset| (oldest, ruleset)).map_err(landlock_missing)
 }
 
 /// Devices that every command may use, though they lie outside its roots: they hold no state.
@@ -102,11 +86,11 @@ const TERMINAL_DEVICES: &[&str] = &["/dev/ptmx", "/dev/tty", "/dev/pts"];
 /// names nothing. With the rights that it handles.
 ///
 /// # Errors
-/// [`ErrorKind::PlatformUnsupported`] where Landlock lacks a right that content needs, and
+/// [`ErrorKind::PlatformUnsupported`] where Landlock lacks a right that every session needs, and
 /// [`ErrorKind::GrantFailed`] where a rule is not taken.
 ///
 /// # Kernel
-/// Landlock ABI 3 (Linux 6.2); device ioctls from ABI 5 (6.10).
+/// Landlock ABI 2 (Linux 5.19); `truncate` from ABI 3 (6.2), device ioctls from ABI 5 (6.10).
 pub(crate) fn grant(
     roots: &[BorrowedFd<'_>],
     reads: Option<&[ReadPin]>,

@@ -9,6 +9,7 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::group::Made as MadeGroup;
 use super::{Image, Link, TemporaryDir};
 use crate::error::{Error, ErrorKind};
 use crate::policy::Network;
@@ -28,6 +29,7 @@ pub(crate) fn start(
     image: Image,
     temporary: &TemporaryDir,
     network: Network,
+    group: Option<&MadeGroup>,
 ) -> Result<(Keeper, Link), Error> {
     let failed = |what: &'static str| {
         move |error: std::io::Error| {
@@ -52,11 +54,16 @@ pub(crate) fn start(
             Network::Loopback => "loopback",
             Network::Allow => "host",
         })
+        .arg(group.map_or("", MadeGroup::name))
         .args(Some(left_out).filter(|left_out| !left_out.is_empty()))
         .env_clear()
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::from(directory))
         .stderr(Stdio::null());
+    if let Some(group) = group {
+        let above = group.parent().try_clone_to_owned().map_err(failed("duplicate a descriptor"))?;
+        command.stderr(Stdio::from(above));
+    }
     let child = command.spawn().map_err(|error| match error.raw_os_error() {
         Some(code) if code == rustix::io::Errno::NOENT.raw_os_error() => {
             Error::new(ErrorKind::PlatformUnsupported, "cannot start the worker: `/proc` is not mounted here")

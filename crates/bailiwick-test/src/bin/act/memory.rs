@@ -21,6 +21,7 @@ pub(crate) const ACTS: &[Act] = &[
     ("from-memory", "ACT...", from_memory),
     ("crash", "DIRECTORY", crash),
     ("core-dump", "DIRECTORY", dump_core),
+    ("hold-memory", "BYTES", hold_memory),
 ];
 
 /// Copies this program into memory and executes the copy.
@@ -62,6 +63,13 @@ fn crash(arguments: &mut Arguments) -> Answer {
         Ended::Signalled { dumped: true, .. } => done(()),
         _ => Err(Failed::Nothing("NOCORE")),
     }
+}
+
+/// Has that much memory, each page of it written.
+fn hold_memory(arguments: &mut Arguments) -> Answer {
+    let size = usize::try_from(arguments.number::<u64>()?).prepare("count the bytes")?;
+    std::hint::black_box(vec![1_u8; size]);
+    done(())
 }
 
 /// Dies with a memory image asked for, in `DIRECTORY`; the kernel tells whether it wrote one.

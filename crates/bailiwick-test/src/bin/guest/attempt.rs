@@ -113,8 +113,19 @@ fn world<T>(layout: &Layout<'_>, act: impl FnOnce() -> T) -> (T, bool) {
     (answer, changed)
 }
 
+/// Whether this kernel's Landlock governs requests to devices (Linux 6.10).
+fn governs_devices() -> bool {
+    Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::IoctlDev)
+        .and_then(Ruleset::create)
+        .is_ok()
+}
+
+/// A session that accepts what the kernel of this machine does not keep.
 pub(crate) fn session(store: &str) -> SessionBuilder {
-    Session::builder(store).accept(Protection::Metadata).accept(Protection::NamedSockets)
+    let builder = Session::builder(store).accept(Protection::Metadata).accept(Protection::NamedSockets);
+    if governs_devices() { builder } else { builder.accept(Protection::Devices) }
 }
 
 fn explain(layout: &Layout<'_>) -> Value {
@@ -190,7 +201,7 @@ pub(crate) fn granted() -> Value {
 /// A refusal, with the fields that tests look at.
 pub(crate) fn refusal(error: &Error) -> Value {
     let mut line = json!({ "granted": false, "code": error.code(), "ran": format!("{:?}", error.ran()) });
-    let fields = ["relation", "alias", "lies", "fs_type", "needs"];
+    let fields = ["relation", "alias", "lies", "fs_type", "needs", "cause", "limit"];
     for (name, field) in error.fields().iter().filter(|(name, _)| fields.contains(name)) {
         line[*name] = field.as_text().into();
     }

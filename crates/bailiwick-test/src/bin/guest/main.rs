@@ -13,6 +13,7 @@ mod attempt;
 mod boot;
 mod folding;
 mod fuse;
+mod groups;
 mod hardened;
 mod overlay;
 mod share;
@@ -30,6 +31,9 @@ fn main() {
     if std::process::id() == 1 {
         boot::run();
     }
+    if std::env::args().nth(1).as_deref() == Some(groups::CHILD) {
+        return groups::child();
+    }
     let mut console = File::options().write(true).open(CONSOLE).unwrap();
     let mut say = |line: Value| {
         // At once: a line that was begun must not be cut by the end of the machine.
@@ -41,5 +45,6 @@ fn main() {
     folding::run(&kernel, &mut say);
     overlay::run(&kernel, &mut say);
     share::run(&kernel, &mut say);
+    groups::run(&mut say);
     hardened::run(&kernel, &mut say);
 }

@@ -192,13 +192,11 @@ pub(super) fn shared_memory() -> Result<()> {
 }
 
 /// No capability is held, and exec cannot add one: the bounding set is empty, or `no_new_privs` is set.
-pub(super) fn capabilities() -> Judgement {
-    match sys::capabilities() {
+/// The capabilities that are held are those that are to be kept, and exec gives no other.
+pub(super) fn capabilities(kept: u64) -> Judgement {
+    match crate::boundary::capabilities::holds_exactly(kept) {
         Err(errno) => (Outcome::Untried, Some(errno)),
-        Ok(held) if held != sys::Capabilities::default() => (Outcome::Broken, None),
-        Ok(_) => {
-            let bounded = (0..64).all(|capability| sys::has_bounding(capability) != Ok(true));
-            (if bounded || sys::no_new_privs() { Outcome::Held } else { Outcome::Broken }, None)
-        }
+        Ok(true) => (Outcome::Held, None),
+        Ok(false) => (Outcome::Broken, None),
     }
 }

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use bailiwick_wire::{Finding, Grant, Outcome, Plan, Probe};
 
 use super::View;
+use crate::boundary::capabilities::FILES;
 use crate::child::{Stack, tidies_descriptors, try_in_child};
 use crate::launcher::Surroundings;
 use crate::sys::{self, Errno, Result};
@@ -205,7 +206,9 @@ impl Scene<'_> {
             }
             Probe::SysvIpc if self.grant.sysv_ipc => (Outcome::Permitted, None),
             Probe::SysvIpc => refused(acts::shared_memory(), &[Errno::PERM, Errno::NOSYS]),
-            Probe::Capabilities => acts::capabilities(),
+            Probe::Capabilities => {
+                acts::capabilities(if self.grant.keep_files_capabilities { FILES } else { 0 })
+            }
             Probe::NoNewPrivs => (if sys::no_new_privs() { Outcome::Held } else { Outcome::Broken }, None),
             Probe::Descriptors => match tidies_descriptors(&self.place.inside, stack) {
                 Ok(true) => (Outcome::Held, None),
