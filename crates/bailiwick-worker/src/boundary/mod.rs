@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 
 use bailiwick_wire::{Grant, Step};
 
-use crate::child::Failure;
+use crate::child::{Failure, Stack, try_in_child};
 use crate::switches::{Switch, without};
 use crate::sys::{self, Errno, ResourceLimit};
 
@@ -56,6 +56,16 @@ pub(crate) fn enter_scope(ruleset: &OwnedFd) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether this host lets one process of a session take a descriptor of another, as a broker does for each connection.
+/// Where it does not (`kernel.yama.ptrace_scope` 3, some containers), a broker would refuse every connection, those inside
+/// the roots too.
+fn permits_tracing() -> bool {
+    let Ok(own) = sys::pidfd_open(sys::process_id()) else { return false };
+    let mut is_permitted = false;
+    let tried = try_in_child(&mut || is_permitted = sys::take_descriptor(&own, 0).is_ok(), &mut Stack::new());
+    tried.is_ok() && is_permitted
+}
+
 /// Enters the confinement of a grant. Gives the listener of the filter, where it asks a broker.
 ///
 /// # Errors
@@ -70,6 +80,10 @@ pub(crate) fn enter_grant(
         has_user_namespace: circumstances.has_user_namespace,
     };
     let kept = capabilities::kept(grant, ground)?;
+    // A broker judges by mounts: without a view all of them are writable. Asked before anything is restricted, as the
+    // broker is not.
+    let has_broker =
+        grant.broker && circumstances.has_view && !without(Switch::SocketBroker) && permits_tracing();
     // A dump would be written by the kernel, beside all confinement of the program that crashed.
     if !without(Switch::Hygiene) {
         sys::set_limit(sys::CORE, ResourceLimit { soft: 0, hard: 0 }).or_else(at(Step::Limits))?;
@@ -82,8 +96,6 @@ pub(crate) fn enter_grant(
     }
     if !without(Switch::Seccomp) {
         let sysv_ipc = grant.sysv_ipc || circumstances.has_own_ipc;
-        // A broker judges by mounts: without a view all of them are writable.
-        let has_broker = grant.broker && circumstances.has_view && !without(Switch::SocketBroker);
         let program =
             |broker| seccomp::program(seccomp::FilterPolicy { network: grant.network, sysv_ipc, broker });
         // A process has one listener at most, and the host may live under somebody's. What is lacking then is found
