@@ -38,6 +38,7 @@ const EVERY_WAY: [&str; 4] = ["explain", "issue", "open", "replace"];
 
 /// What a machine said, scene by scene.
 struct Scenes {
+    kernel: Kernel,
     scenes: BTreeMap<String, Value>,
 }
 
@@ -57,7 +58,7 @@ impl Scenes {
             assert!(scenes.insert(name, line).is_none(), "a scene was played twice");
         }
         println!("{kernel:?}: {} scenes in {:?}", scenes.len(), said.took);
-        Self { scenes }
+        Self { kernel, scenes }
     }
 
     /// Takes a scene away, so that none is left that nobody looked at.
@@ -177,8 +178,14 @@ impl Scenes {
                 assert_eq!((opened, replaced), (&created, &created), "{scene}");
             } else {
                 for refusal in [opened, &replaced["refusal"]] {
-                    assert_refused(refusal, ErrorKind::RootNotEnforceable);
-                    assert_eq!(refusal["fs_type"], "fuse.sshfs", "{scene}");
+                    if self.kernel == Kernel::New {
+                        assert_refused(refusal, ErrorKind::RootNotEnforceable);
+                        assert_eq!(refusal["fs_type"], "fuse.sshfs", "{scene}");
+                    } else {
+                        // No view can be made of it, and nothing else keeps content there.
+                        assert_refused(refusal, ErrorKind::ProtectionUnavailable);
+                        assert_eq!(refusal["protections"], json!(["content"]), "{scene}");
+                    }
                 }
                 assert_eq!(replaced["still"], made(), "{scene}");
             }

@@ -199,7 +199,9 @@ async fn try_limits(builder: SessionBuilder, waits: bool) -> Value {
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut again = false;
     while !again && Instant::now() < deadline {
-        again = session.command("/bin/act").args(["pause", "0"]).output().await.is_ok();
+        let tried = session.command("/bin/act").args(["pause", "0"]).output().await;
+        again = tried.is_ok();
+        line["again_said"] = tried.err().map(|error| error.report().to_string()).into();
     }
     line["again"] = again.into();
     session.close().await.unwrap();
