@@ -51,7 +51,8 @@ resources! {
     Stack 3 "stack";
     /// Core dump, in bytes.
     Core 4 "core";
-    /// Processes and threads of the user, on the whole host.
+    /// Processes and threads of the user: in the session where that has a user namespace, as for a plain user it has
+    /// where the host permits one, and on the whole host elsewhere.
     Processes 6 "processes";
     /// One more than the highest descriptor.
     OpenFiles 7 "open-files";

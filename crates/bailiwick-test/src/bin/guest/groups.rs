@@ -194,12 +194,16 @@ async fn try_limits(builder: SessionBuilder, waits: bool) -> Value {
     line["ran"] = running.len().into();
     line["refused"] = (refused == Some(ErrorKind::CommandStart)).into();
     line["count"] = file("pids.current").into();
-    // One more can run once one has ended.
-    running.pop().unwrap().kill().await.unwrap();
+    // One more can run once there is room: the worker may take the place of one that ended for the next command.
+    for _ in 0..2 {
+        running.pop().unwrap().kill().await.unwrap();
+    }
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut again = false;
     while !again && Instant::now() < deadline {
-        again = session.command("/bin/act").args(["pause", "0"]).output().await.is_ok();
+        let tried = session.command("/bin/act").args(["pause", "0"]).output().await;
+        again = tried.is_ok();
+        line["again_said"] = tried.err().map(|error| error.report().to_string()).into();
     }
     line["again"] = again.into();
     session.close().await.unwrap();
