@@ -62,8 +62,11 @@ pub(crate) fn enter_scope(ruleset: &OwnedFd) -> Result<(), Failure> {
 fn permits_tracing() -> bool {
     let Ok(own) = sys::pidfd_open(sys::process_id()) else { return false };
     let mut is_permitted = false;
-    let tried = try_in_child(&mut || is_permitted = sys::take_descriptor(&own, 0).is_ok(), &mut Stack::new());
-    tried.is_ok() && is_permitted
+    // As commands are, while they connect; in a user namespace a process that is not could be traced by nobody.
+    let tried = sys::set_dumpable(true).and_then(|()| {
+        try_in_child(&mut || is_permitted = sys::take_descriptor(&own, 0).is_ok(), &mut Stack::new())
+    });
+    sys::set_dumpable(false).is_ok() && tried.is_ok() && is_permitted
 }
 
 /// Enters the confinement of a grant. Gives the listener of the filter, where it asks a broker.
