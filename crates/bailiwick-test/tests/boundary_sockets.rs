@@ -336,7 +336,11 @@ cases! {
             drop(daemon);
             fs::remove_file(free).unwrap();
         }
-        // Nobody who was killed has connected after all.
+        // Nobody who was killed has connected after all, once each thread that waited has noticed.
+        let brokers = || places.machinery().into_iter().filter(|process| process.name.starts_with("bailiwick-brok"));
+        let threads = |pid: u32| fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        assert!(brokers().count() > 0, "no process is called so");
+        assert!(wait_until(GENEROUS * 2, || brokers().all(|broker| threads(broker.pid) <= 4)), "threads still wait");
         for _ in &queued {
             inside.listener.accept().unwrap();
         }
