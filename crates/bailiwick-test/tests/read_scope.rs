@@ -93,7 +93,7 @@ cases! {
     async fn sessions_on_sibling_directories(world: &World) {
         let places = Places::of(world);
         let session_of = |name: &str| {
-            let (home, workspace) = (places.join(format!("{name}/home")), places.join(format!("{name}/work")));
+            let (home, workspace) = (places.join(format!("{name}/home")), places.join(format!("{name}/project")));
             for directory in [&home, &workspace] {
                 fs::create_dir_all(directory).unwrap();
                 fs::write(directory.join("f"), name).unwrap();
@@ -113,14 +113,14 @@ cases! {
             let before = Listing::of(places.join(foreign));
             let top = world.path().display();
             for script in [
-                format!("cat {top}/{foreign}/work/f"),
+                format!("cat {top}/{foreign}/project/f"),
                 format!("cat {top}/{foreign}/home/f"),
-                format!("ls {top}/{foreign}/work"),
+                format!("ls {top}/{foreign}/project"),
                 format!("ls {top}/{foreign}"),
                 format!("ls {top}/{own}"),
                 format!("ls {top}"),
                 format!("echo x > {top}/{own}/new"),
-                format!("echo x > {top}/{foreign}/work/new"),
+                format!("echo x > {top}/{foreign}/project/new"),
             ] {
                 let output = sh(session, &script).await;
                 assert!(!output.status.success() && output.stdout.text().is_empty(), "{own}: {script}");

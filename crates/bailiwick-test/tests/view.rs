@@ -307,7 +307,7 @@ cases! {
 }
 
 root_cases! {
-    /// A user's root that other users' mounts lie in, made by root: locked, so that they cannot be uncovered.
+    /// A view holds the directory that was granted, whatever gets its name.
     async fn a_root_is_the_directory_that_was_granted(world: &World) {
         let places = Places::of(world);
         let session = places.open().await;

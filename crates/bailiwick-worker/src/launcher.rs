@@ -24,6 +24,7 @@ pub(crate) const FREEZE: u8 = 203;
 pub(crate) const MAKE_BROKER: u8 = 207;
 /// What a grant's launcher says with the listener of its filter, before it tries anything.
 pub(crate) const LISTENER: u8 = 206;
+
 /// What a launcher is told beside its grant.
 #[derive(Debug, Clone)]
 pub(crate) struct Surroundings {
